@@ -1,1 +1,17 @@
-//! x
+//! Sluice: one-GPU pods and whole-node pods share GPU nodes fairly.
+//!
+//! ```text
+//! main ─► cli ─► sim ──────────────► policy      pure: no clock, no I/O, no async, ordered maps
+//!            ├─► controller ─┐         ▲
+//!            ├─► extender ───┼► translate ► api   feature "cluster"
+//!            └─► agent ──────┴───────────────►
+//! ```
+//!
+//! Dependencies point downward only. `policy` imports `std` and `serde`; what it decides is
+//! carried out by `controller` and guarded by `extender`; `translate` is the one place where a
+//! Kubernetes object becomes something that the policy knows.
+
+pub mod policy;
+
+#[cfg(feature = "cluster")]
+pub mod api;

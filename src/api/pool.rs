@@ -1,0 +1,272 @@
+//! Cluster side: `GpuPool`, nodes that share queues and a policy.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::PodRef;
+
+/// Nodes that share two queues and one policy.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[kube(
+    group = "sluice.dev",
+    version = "v1alpha1",
+    kind = "GpuPool",
+    plural = "gpupools",
+    singular = "gpupool",
+    shortname = "gpool",
+    category = "sluice",
+    status = "GpuPoolStatus",
+    derive = "PartialEq",
+    doc = "Nodes that share two queues, one of smalls and one of whole-node larges, and one policy.",
+    printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phases"}"#,
+    printcolumn = r#"{"name":"Free","type":"string","jsonPath":".status.freeOfTotal"}"#,
+    printcolumn = r#"{"name":"Smalls","type":"integer","jsonPath":".status.small.queue.depth"}"#,
+    printcolumn = r#"{"name":"Larges","type":"integer","jsonPath":".status.wholeNodeLarge.queue.depth"}"#,
+    printcolumn = r#"{"name":"Head","type":"string","jsonPath":".status.head"}"#,
+    printcolumn = r#"{"name":"Waits","type":"date","jsonPath":".status.headSince"}"#,
+    printcolumn = r#"{"name":"Drained-By","type":"string","jsonPath":".status.drainedBy"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status","priority":1}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp","priority":1}"#
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.waveSize) || self.waveSize <= self.gpusPerNode",
+    "message": "waveSize must not exceed gpusPerNode: a larger wave would break the larges' bound",
+    "fieldPath": ".waveSize",
+}]))]
+pub struct GpuPoolSpec {
+    /// Labels that a node must carry to belong to the pool, for example
+    /// `nvidia.com/gpu.present: "true"`. A node belongs to at most one pool; where two match, the
+    /// one whose name comes first in the alphabet has it and the other says so.
+    #[serde(default)]
+    pub node_selector: BTreeMap<String, String>,
+    /// Name of the extended resource that stands for one GPU.
+    #[serde(default = "default_resource")]
+    #[schemars(length(min = 3, max = 253))]
+    pub resource_name: String,
+    /// GPUs of one node. A whole-node-large pod asks for exactly so many; a node that has another
+    /// number takes smalls only.
+    #[serde(default = "default_gpus_per_node")]
+    #[schemars(range(min = 1, max = 64))]
+    pub gpus_per_node: i32,
+    /// The most smalls that one wave admits; by default `gpusPerNode`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 64))]
+    pub wave_size: Option<i32>,
+    /// How nodes are drained for a waiting large.
+    #[serde(default)]
+    pub drain: DrainSpec,
+    /// Run-time limits per shape. They are what the waits that Sluice states rest on.
+    #[serde(default)]
+    pub limits: LimitsSpec,
+    /// The most GPUs that pods of one namespace may hold at a time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["namespace"]))]
+    pub quotas: Vec<QuotaSpec>,
+    /// Admit nothing new. What runs goes on; queues grow.
+    #[serde(default)]
+    pub paused: bool,
+}
+
+fn default_resource() -> String {
+    super::names::DEFAULT_RESOURCE.to_owned()
+}
+
+fn default_gpus_per_node() -> i32 {
+    8
+}
+
+/// How nodes are drained for a waiting large.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.onTimeLimit != 'Evict' || has(self.timeLimitSeconds)",
+    "message": "onTimeLimit: Evict needs timeLimitSeconds: say after how long a drain may evict",
+    "fieldPath": ".timeLimitSeconds",
+}]))]
+pub struct DrainSpec {
+    /// How many nodes may drain at once. One idles the fewest GPUs.
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_concurrent: i32,
+    /// After how many seconds a drain is overdue. By default when the last limit of its smalls has
+    /// passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub time_limit_seconds: Option<i64>,
+    /// What happens to a drain that is overdue.
+    pub on_time_limit: OnTimeLimit,
+}
+
+impl Default for DrainSpec {
+    fn default() -> Self {
+        Self { max_concurrent: 1, time_limit_seconds: None, on_time_limit: OnTimeLimit::Wait }
+    }
+}
+
+/// What happens to a drain that is overdue.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnTimeLimit {
+    /// The gate stays closed and the status names the pods that hold it up.
+    #[default]
+    Wait,
+    /// The pods that hold it up are evicted (through the eviction API, so disruption budgets count).
+    Evict,
+}
+
+/// Run-time limits of both shapes.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LimitsSpec {
+    /// Limits of smalls.
+    pub small: ShapeLimit,
+    /// Limits of whole-node larges.
+    pub whole_node_large: ShapeLimit,
+}
+
+/// Run-time limits of one shape, in seconds of `activeDeadlineSeconds`.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.defaultSeconds) || !has(self.maxSeconds) \
+             || self.defaultSeconds <= self.maxSeconds",
+    "message": "defaultSeconds must not exceed maxSeconds",
+    "fieldPath": ".defaultSeconds",
+}]))]
+pub struct ShapeLimit {
+    /// Given to a pod that sets no `activeDeadlineSeconds`. Without it such a pod runs without a
+    /// limit, and no wait behind it can be bounded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub default_seconds: Option<i64>,
+    /// A pod that asks for more is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_seconds: Option<i64>,
+}
+
+/// The most GPUs that pods of one namespace may hold at a time.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct QuotaSpec {
+    /// The namespace.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+    /// The most GPUs that its pods may hold in this pool at a time.
+    #[schemars(range(min = 0))]
+    pub max_gpus: i32,
+}
+
+/// What the pool is doing.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GpuPoolStatus {
+    /// Generation of the spec that this status follows.
+    pub observed_generation: i64,
+    /// Nodes per phase, as `Open 3, Draining 1`.
+    pub phases: String,
+    /// Free GPUs of all GPUs, as `3/8`. Free means healthy and neither reserved nor held.
+    pub free_of_total: String,
+    /// The pod that is served next, as `namespace/name`: the first large while one waits, else the
+    /// first small.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<String>,
+    /// When that pod was created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head_since: Option<Time>,
+    /// When the node that drains for the first large is drained at the latest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drained_by: Option<Time>,
+    /// Smalls: queue, running, counters.
+    pub small: ShapeStatus,
+    /// Whole-node larges: queue, running, counters.
+    pub whole_node_large: ShapeStatus,
+    /// GPUs of all nodes of the pool.
+    pub gpus: GpuTotals,
+    /// Nodes of the pool, by phase.
+    pub nodes: NodeTotals,
+    /// `Ready`, `DrainBounded`, `Degraded`, `Bypassed`.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// One shape's queue, running pods and counters.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ShapeStatus {
+    /// The pods that wait.
+    pub queue: ShapeQueue,
+    /// Pods that hold reserved GPUs and have not started yet.
+    pub admitted: i32,
+    /// Pods that run.
+    pub running: i32,
+    /// How many pods were admitted since the pool exists, and how they ended.
+    pub counters: ShapeCounters,
+}
+
+/// The pods of one shape that wait.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ShapeQueue {
+    /// How many wait.
+    pub depth: i32,
+    /// The first in the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<PodRef>,
+    /// When the one that waits longest was created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<Time>,
+}
+
+/// Pods of one shape admitted, and how they ended.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ShapeCounters {
+    /// GPUs were reserved.
+    pub admitted: i64,
+    /// Ended by themselves with success.
+    pub completed: i64,
+    /// Ended with failure: exit code, deadline, eviction, refused by kubelet.
+    pub failed: i64,
+    /// Deleted, while waiting or while holding GPUs.
+    pub cancelled: i64,
+}
+
+/// GPUs of a pool.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GpuTotals {
+    /// All.
+    pub capacity: i32,
+    /// Of these, healthy.
+    pub healthy: i32,
+    /// Healthy and neither reserved nor held.
+    pub free: i32,
+    /// Promised to a pod that is not bound yet.
+    pub reserved: i32,
+    /// Held by pods that Sluice admitted.
+    pub held: i32,
+    /// Held by pods that did not go through Sluice.
+    pub foreign: i32,
+}
+
+/// Nodes of a pool, by phase.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeTotals {
+    /// All.
+    pub total: i32,
+    /// In phase `Open`.
+    pub open: i32,
+    /// In phase `Draining`.
+    pub draining: i32,
+    /// In phase `Exclusive`.
+    pub exclusive: i32,
+    /// In phase `Wave`.
+    pub wave: i32,
+    /// Not candidates for new work: cordoned, not ready, or gone bad. What runs there counts.
+    pub unschedulable: i32,
+}
