@@ -11,6 +11,7 @@
 //! carried out by `controller` and guarded by `extender`; `translate` is the one place where a
 //! Kubernetes object becomes something that the policy knows.
 
+pub mod cli;
 pub mod policy;
 
 #[cfg(feature = "cluster")]

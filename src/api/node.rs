@@ -59,6 +59,7 @@ pub struct GpuNodeStatus {
     /// Free GPUs of all GPUs, as `3/8`. Free means healthy and neither reserved nor held.
     pub free_of_total: String,
     /// Ids of the free GPUs.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub free: Vec<String>,
     /// GPUs held by pods that did not go through Sluice.
     pub foreign_gpus: i32,
@@ -137,6 +138,7 @@ pub struct DrainStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest_end: Option<Time>,
     /// The pods that still hold GPUs.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub blocked_by: Vec<PodRef>,
 }
 
@@ -186,6 +188,7 @@ pub struct Reservation {
     /// How far the pod has come: reserved by Sluice, bound by the API server, started by kubelet.
     pub state: ReservationState,
     /// The GPUs, by id.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub gpus: Vec<String>,
     /// Since when they are reserved or held.
     pub since: Time,
