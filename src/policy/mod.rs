@@ -1,1 +1,40 @@
-//! x
+//! Pure: the phase-fair rule. Facts and time go in, decisions with reasons come out.
+//!
+//! A [`Pool`] holds the queues of both shapes and the state of each node. Its only way to change
+//! is [`Pool::step`]: inputs of one instant are applied in a fixed order, then one dispatch decides
+//! (`dispatch.rs`, in the order of its functions):
+//!
+//! 1. reservations that were not bound in time are taken back;
+//! 2. where a large has ended, its credit is settled: one wave, or none;
+//! 3. an empty node takes the first large at once;
+//! 4. otherwise one node's gate closes for it, and its smalls finish;
+//! 5. smalls go to open nodes, packed, and behind a gate only as backfill;
+//! 6. drains that outlast their limit are reported.
+//!
+//! Nothing here reads a clock, draws a random number, performs I/O or knows of Kubernetes, and
+//! every collection is ordered, so the same inputs give the same decisions on every machine.
+
+mod bound;
+mod config;
+mod decision;
+mod dispatch;
+mod gpus;
+mod ids;
+mod input;
+pub mod invariants;
+mod job;
+mod node;
+mod pool;
+mod why;
+
+pub use bound::{Basis, Bound};
+pub use config::{Config, ConfigError};
+pub use decision::{Credit, Decision, OpenReason, UnreserveReason};
+pub use gpus::GpuSet;
+pub use ids::{JobId, Millis, NodeId, TenantId};
+pub use input::Input;
+pub use invariants::Violation;
+pub use job::{Fits, Job, Outcome, QueueKey, Shape};
+pub use node::{Counters, Gate, Holding, Kind, Node, NodeSpec, Phase, ShapeCounters, Stage, Turn};
+pub use pool::{Pool, Waiting};
+pub use why::{NoFit, Wait};

@@ -1,0 +1,122 @@
+//! Pure: the settings of one pool, and which of them are refused because they destroy a bound.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{GpuSet, Millis, TenantId};
+
+/// Settings of one pool. The default is the plain rule on eight-GPU nodes: one wave after each
+/// large, nothing admitted behind a closed gate.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// GPUs of a node, which is also what a large asks for.
+    pub gpus_per_node: u32,
+    /// The most smalls that one wave admits.
+    pub wave_size: u32,
+    /// How many nodes may drain at once.
+    pub max_drains: u32,
+    /// After how long a drain is overdue; by default when the last limit of its holders has passed.
+    pub drain_limit: Option<Millis>,
+    /// Whether the jobs that hold up an overdue drain are evicted.
+    pub evict_overdue: bool,
+    /// The most GPUs that jobs of a tenant may hold at a time.
+    pub quotas: BTreeMap<TenantId, u32>,
+    /// Admit nothing.
+    pub paused: bool,
+    /// Admit a small behind a closed gate if its limit ends no later than the drain does.
+    pub backfill: bool,
+    /// How long larges may follow one another without a wave between them; `None`: one large.
+    pub turn: Option<Millis>,
+    /// How many nodes stay open for smalls: a large neither takes nor drains the last of them.
+    pub keep_open: u32,
+    /// The greatest limit of a small that the pool accepts, if it enforces one.
+    pub small_limit: Option<Millis>,
+    /// The greatest limit of a large that the pool accepts, if it enforces one.
+    pub large_limit: Option<Millis>,
+    /// How long a reservation may wait for its binding.
+    pub reservation_timeout: Millis,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            gpus_per_node: 8,
+            wave_size: 8,
+            max_drains: 1,
+            drain_limit: None,
+            evict_overdue: false,
+            quotas: BTreeMap::new(),
+            paused: false,
+            backfill: false,
+            turn: None,
+            keep_open: 0,
+            small_limit: None,
+            large_limit: None,
+            reservation_timeout: Millis::from_secs(30),
+        }
+    }
+}
+
+/// A setting that is refused, with the reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A node without GPUs, or with more than a [`GpuSet`] holds.
+    #[error("gpusPerNode is {0}: it must be 1 to {max}", max = GpuSet::MAX)]
+    GpusPerNode(u32),
+    /// A wave of none would let smalls starve; one wider than the node would be a second wave and
+    /// break the larges' bound.
+    #[error("waveSize is {size}: it must be 1 to gpusPerNode ({gpus}), else a bound is lost")]
+    WaveSize {
+        /// What was asked for.
+        size: u32,
+        /// GPUs of a node.
+        gpus: u32,
+    },
+    /// No drain at a time would let larges starve.
+    #[error("maxDrains is 0: with no drain at all a large may wait for ever; use 1 or more")]
+    MaxDrains,
+    /// Eviction without a time limit has no moment.
+    #[error("evicting needs a drain time limit: say after how long a drain may evict")]
+    EvictWithoutLimit,
+}
+
+impl Config {
+    /// Refuses what would destroy a bound.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=GpuSet::MAX).contains(&self.gpus_per_node) {
+            return Err(ConfigError::GpusPerNode(self.gpus_per_node));
+        }
+        if !(1..=self.gpus_per_node).contains(&self.wave_size) {
+            return Err(ConfigError::WaveSize { size: self.wave_size, gpus: self.gpus_per_node });
+        }
+        if self.max_drains == 0 {
+            return Err(ConfigError::MaxDrains);
+        }
+        if self.evict_overdue && self.drain_limit.is_none() {
+            return Err(ConfigError::EvictWithoutLimit);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_destroy_a_bound_are_refused() {
+        assert_eq!(Config::default().check(), Ok(()));
+        let refused = [
+            Config { gpus_per_node: 0, ..Config::default() },
+            Config { gpus_per_node: 65, ..Config::default() },
+            Config { wave_size: 0, ..Config::default() },
+            Config { wave_size: 9, ..Config::default() },
+            Config { max_drains: 0, ..Config::default() },
+            Config { evict_overdue: true, ..Config::default() },
+        ];
+        for config in refused {
+            assert!(config.check().is_err(), "{config:?}");
+        }
+    }
+}

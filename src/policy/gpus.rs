@@ -1,0 +1,127 @@
+//! Pure: a set of GPUs of one node.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A set of GPUs of one node, by index, as a bit mask. A node has at most [`GpuSet::MAX`].
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct GpuSet(pub u64);
+
+impl GpuSet {
+    /// The most GPUs that a node can have.
+    pub const MAX: u32 = 64;
+    /// No GPU.
+    pub const EMPTY: Self = Self(0);
+
+    /// GPUs `0` to `count - 1`. Counts above [`GpuSet::MAX`] are cut to it.
+    pub const fn first(count: u32) -> Self {
+        if count >= Self::MAX { Self(u64::MAX) } else { Self((1 << count) - 1) }
+    }
+
+    /// The GPU with this index alone; empty for an index that no node can have.
+    pub const fn single(index: u32) -> Self {
+        if index >= Self::MAX { Self::EMPTY } else { Self(1 << index) }
+    }
+
+    /// How many GPUs.
+    pub const fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those in either.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those in both.
+    #[must_use]
+    pub const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Those in `self` and not in `other`.
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether the sets share a GPU.
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether every GPU of `self` is in `other`.
+    pub const fn is_within(self, other: Self) -> bool {
+        self.0 & !other.0 == 0
+    }
+
+    /// The `count` lowest GPUs, or `None` if there are fewer.
+    pub fn lowest(self, count: u32) -> Option<Self> {
+        (self.count() >= count).then(|| self.iter().take(count as usize).collect())
+    }
+
+    /// The `count` highest GPUs, or `None` if there are fewer.
+    pub fn highest(self, count: u32) -> Option<Self> {
+        let skip = self.count().checked_sub(count)?;
+        Some(self.iter().skip(skip as usize).collect())
+    }
+
+    /// The indexes, ascending.
+    pub fn iter(self) -> impl Iterator<Item = u32> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            (rest != 0).then(|| {
+                let index = rest.trailing_zeros();
+                rest &= rest - 1;
+                index
+            })
+        })
+    }
+}
+
+impl FromIterator<u32> for GpuSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(indexes: I) -> Self {
+        indexes.into_iter().fold(Self::EMPTY, |set, index| set.union(Self::single(index)))
+    }
+}
+
+impl fmt::Debug for GpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_what_their_indexes_say() {
+        let set: GpuSet = [5, 0, 3].into_iter().collect();
+        assert_eq!(set.count(), 3);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 3, 5]);
+        assert_eq!(format!("{set:?}"), "{0, 3, 5}");
+        assert_eq!(set.lowest(2), Some([0, 3].into_iter().collect()));
+        assert_eq!(set.highest(2), Some([3, 5].into_iter().collect()));
+        assert_eq!(set.lowest(4), None);
+        assert_eq!(set.highest(4), None);
+        assert!(set.is_within(GpuSet::first(6)) && !set.is_within(GpuSet::first(5)));
+        assert!(set.overlaps(GpuSet::single(3)) && !set.overlaps(GpuSet::single(4)));
+        assert_eq!(set.minus(GpuSet::single(3)).union(GpuSet::single(3)), set);
+    }
+
+    #[test]
+    fn the_largest_node_has_sixty_four() {
+        assert_eq!(GpuSet::first(64).count(), 64);
+        assert_eq!(GpuSet::first(65).count(), 64);
+        assert_eq!(GpuSet::single(64), GpuSet::EMPTY);
+        assert_eq!(GpuSet::first(0), GpuSet::EMPTY);
+    }
+}

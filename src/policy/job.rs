@@ -1,0 +1,77 @@
+//! Pure: what the rule knows of one job.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{JobId, Millis, NodeId, TenantId};
+
+/// How many GPUs of a node a job needs.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Shape {
+    /// Exactly one.
+    Small,
+    /// Every one, at the same instant.
+    Large,
+}
+
+/// Nodes that a job may be placed on.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Fits {
+    /// Any node of the pool.
+    #[default]
+    Any,
+    /// Only these (selectors, affinity, taints: the caller's reading of them).
+    Only(BTreeSet<NodeId>),
+}
+
+impl Fits {
+    /// Whether `node` is one of them.
+    pub fn on(&self, node: NodeId) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Only(nodes) => nodes.contains(&node),
+        }
+    }
+}
+
+/// One job, as it waits and as it runs.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub struct Job {
+    /// Its number, which also breaks ties of the order.
+    pub id: JobId,
+    /// One GPU or all.
+    pub shape: Shape,
+    /// Higher goes first within the shape.
+    pub priority: i32,
+    /// When it was created.
+    pub created: Millis,
+    /// The longest time from reservation until the GPUs are free again, if something enforces it.
+    pub limit: Option<Millis>,
+    /// Whose quota it is charged to.
+    pub tenant: TenantId,
+    /// Where it may run.
+    pub fits: Fits,
+}
+
+/// Position in the queue of a shape: priority, then creation time, then recorded sequence.
+pub type QueueKey = (Reverse<i32>, Millis, JobId);
+
+impl Job {
+    /// Where the job stands among waiting jobs of its shape; lower goes first.
+    pub fn queue_key(&self) -> QueueKey {
+        (Reverse(self.priority), self.created, self.id)
+    }
+}
+
+/// How a job that held GPUs ended.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// By itself, with success.
+    Completed,
+    /// With failure: exit code, deadline, eviction, refusal by the node.
+    Failed,
+    /// It was deleted.
+    Cancelled,
+}

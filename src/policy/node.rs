@@ -1,0 +1,224 @@
+//! Pure: one node, its phase and who holds its GPUs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{GpuSet, JobId, Millis, Shape};
+
+/// What is known of a node from outside.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeSpec {
+    /// Every GPU.
+    pub gpus: GpuSet,
+    /// Of these, the healthy ones.
+    pub healthy: GpuSet,
+    /// Whether new work may be placed here at all (not cordoned, ready). What runs stays.
+    pub schedulable: bool,
+}
+
+/// How a job came by its GPUs.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Admitted on an open node, or a large on an empty one.
+    Direct,
+    /// Admitted as part of a wave.
+    Wave,
+    /// Admitted behind a closed gate, to end before the drain does.
+    Backfill,
+    /// Did not go through the rule.
+    Foreign,
+}
+
+/// How far a job with GPUs has come.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// The GPUs are promised; nothing has started.
+    Reserved,
+    /// It is bound to the node.
+    Bound,
+    /// It runs.
+    Running,
+    /// Its object is gone; its containers may still live.
+    Releasing,
+}
+
+/// GPUs of one node in the hands of one job.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holding {
+    /// The job's shape; `None` for a foreign one.
+    pub shape: Option<Shape>,
+    /// How it came by them.
+    pub kind: Kind,
+    /// How far it has come.
+    pub stage: Stage,
+    /// The GPUs.
+    pub gpus: GpuSet,
+    /// Since when.
+    pub since: Millis,
+    /// When a reservation that is not bound is given up.
+    pub expires: Option<Millis>,
+    /// When the GPUs are free again at the latest, if something enforces it.
+    pub latest_end: Option<Millis>,
+    /// Whether eviction was asked for.
+    pub evicting: bool,
+}
+
+/// A closed gate.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gate {
+    /// The large that the node is emptied for.
+    pub job: JobId,
+    /// When it closed.
+    pub since: Millis,
+    /// Whether the drain was found overdue.
+    pub overdue: bool,
+}
+
+/// Larges that follow one another without a wave between them.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// When the first was admitted.
+    pub since: Millis,
+    /// Larges that failed at once, which do not end the turn.
+    pub early_failures: u32,
+    /// Whether the last large to end was one of those.
+    pub failed_early: bool,
+}
+
+/// What a node is doing.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Smalls are admitted as GPUs come free.
+    Open,
+    /// The gate is closed: what runs finishes, and nothing is admitted.
+    Draining(Gate),
+    /// A large holds every GPU.
+    Exclusive(JobId),
+    /// One bounded wave runs after a large; the gate is closed behind it.
+    Wave {
+        /// Smalls admitted.
+        admitted: u32,
+        /// The gate behind the wave.
+        gate: Gate,
+    },
+}
+
+/// Jobs of one shape admitted, and how they ended.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ShapeCounters {
+    /// GPUs were reserved.
+    pub admitted: u64,
+    /// Ended with success.
+    pub completed: u64,
+    /// Ended with failure.
+    pub failed: u64,
+    /// Were deleted.
+    pub cancelled: u64,
+}
+
+/// Counters of both shapes.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Smalls.
+    pub small: ShapeCounters,
+    /// Larges.
+    pub large: ShapeCounters,
+}
+
+impl Counters {
+    /// Those of one shape.
+    pub fn of(&mut self, shape: Shape) -> &mut ShapeCounters {
+        match shape {
+            Shape::Small => &mut self.small,
+            Shape::Large => &mut self.large,
+        }
+    }
+
+    /// Adds another's figures.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, more) in [(&mut self.small, &other.small), (&mut self.large, &other.large)] {
+            sum.admitted += more.admitted;
+            sum.completed += more.completed;
+            sum.failed += more.failed;
+            sum.cancelled += more.cancelled;
+        }
+    }
+}
+
+/// One node: everything that its ledger records of the rule.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// What is known from outside.
+    pub spec: NodeSpec,
+    /// What it is doing.
+    pub phase: Phase,
+    /// Since when.
+    pub phase_since: Millis,
+    /// The larges' turn, while one lasts.
+    pub turn: Option<Turn>,
+    /// Who holds GPUs.
+    pub holdings: BTreeMap<JobId, Holding>,
+    /// Jobs admitted here, and how they ended.
+    pub counters: Counters,
+}
+
+impl Node {
+    /// An open, empty node.
+    pub fn new(spec: NodeSpec, now: Millis) -> Self {
+        Self {
+            spec,
+            phase: Phase::Open,
+            phase_since: now,
+            turn: None,
+            holdings: BTreeMap::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// GPUs in somebody's hands, foreign ones included.
+    pub fn held(&self) -> GpuSet {
+        self.holdings.values().fold(GpuSet::EMPTY, |set, holding| set.union(holding.gpus))
+    }
+
+    /// Healthy GPUs in nobody's hands.
+    pub fn free(&self) -> GpuSet {
+        self.spec.gpus.intersection(self.spec.healthy).minus(self.held())
+    }
+
+    /// The closed gate, during a drain or behind a wave.
+    pub fn gate(&self) -> Option<&Gate> {
+        match &self.phase {
+            Phase::Draining(gate) | Phase::Wave { gate, .. } => Some(gate),
+            Phase::Open | Phase::Exclusive(_) => None,
+        }
+    }
+
+    /// Whether the phase is [`Phase::Open`].
+    pub fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Whether a large of `gpus` GPUs could run here once it is empty.
+    pub fn takes_larges(&self, gpus: u32) -> bool {
+        self.spec.schedulable
+            && self.spec.gpus.count() == gpus
+            && self.spec.gpus.is_within(self.spec.healthy)
+    }
+
+    /// When the last holder ends at the latest; `None` if one has no enforced limit. An empty
+    /// node ends now, and a holder past its limit is taken to end now: it cannot end earlier.
+    pub fn latest_end(&self, now: Millis) -> Option<Millis> {
+        self.holdings
+            .values()
+            .try_fold(now, |latest, holding| holding.latest_end.map(|end| latest.max(end)))
+    }
+
+    /// Enters a phase; the time it has lasted starts again only if it is another.
+    pub(super) fn enter(&mut self, phase: Phase, now: Millis) {
+        if std::mem::discriminant(&self.phase) != std::mem::discriminant(&phase) {
+            self.phase_since = now;
+        }
+        self.phase = phase;
+    }
+}

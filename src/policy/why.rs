@@ -1,0 +1,191 @@
+//! Pure: why a job waits, as the state stands.
+
+use serde::{Deserialize, Serialize};
+
+use super::{JobId, Millis, Node, NodeId, Phase, Pool, Shape, TenantId, Waiting};
+
+/// The rule that holds a waiting job, with the facts that it rests on.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// The pool admits nothing.
+    Paused,
+    /// Earlier reservations of it failed; it stands back.
+    BackingOff {
+        /// Until then.
+        until: Millis,
+        /// How many failed.
+        attempts: u32,
+    },
+    /// Its tenant holds as many GPUs as it may.
+    Quota {
+        /// The tenant.
+        tenant: TenantId,
+        /// GPUs held.
+        held: u32,
+        /// GPUs allowed.
+        most: u32,
+    },
+    /// No node of the pool can take it as things are; it closes no gate.
+    NoNodeFits(NoFit),
+    /// Others of its shape are served first.
+    Behind {
+        /// How many.
+        ahead: u32,
+        /// The first of them.
+        first: JobId,
+    },
+    /// A large: a node is emptied for it.
+    Draining {
+        /// The node.
+        node: NodeId,
+        /// How many jobs still hold GPUs there.
+        holders: u32,
+        /// When the last of them ends at the latest.
+        latest_end: Option<Millis>,
+    },
+    /// A large: one bounded wave of smalls runs first on the node that is next for it.
+    Wave {
+        /// The node.
+        node: NodeId,
+        /// When the wave ends at the latest.
+        latest_end: Option<Millis>,
+    },
+    /// A large: nodes that could be emptied are held by larges, or kept open for smalls.
+    NodesHeld {
+        /// Nodes that a large holds.
+        exclusive: u32,
+    },
+    /// A small: the free GPUs are behind gates closed for larges.
+    GateClosed {
+        /// A node with a closed gate.
+        node: NodeId,
+        /// The large that it is closed for.
+        job: JobId,
+        /// Free GPUs behind it.
+        free: u32,
+    },
+    /// A small: a large holds the node.
+    Exclusive {
+        /// The node.
+        node: NodeId,
+        /// The large.
+        job: JobId,
+    },
+    /// A small: every GPU of the open nodes is held.
+    Busy {
+        /// How many smalls wait before it.
+        ahead: u32,
+    },
+}
+
+/// Why no node can take a job.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoFit {
+    /// The pool has no nodes.
+    NoNodes,
+    /// None matches its selectors, affinity and tolerations.
+    NoneMatches,
+    /// Those that match take no new work (cordoned, not ready).
+    Unschedulable,
+    /// Those that match have another number of GPUs.
+    WrongSize,
+    /// Those that match have an unhealthy GPU.
+    Unhealthy,
+}
+
+impl Pool {
+    /// Why a job waits; `None` if it does not.
+    pub fn why(&self, job: JobId, now: Millis) -> Option<Wait> {
+        let waiting = self.waiting.get(&job)?;
+        Some(self.held_back(waiting, now).unwrap_or_else(|| match waiting.job.shape {
+            Shape::Large => self.why_large(waiting, now),
+            Shape::Small => self.why_small(waiting, now),
+        }))
+    }
+
+    /// Jobs of the same shape that are served before it.
+    pub fn ahead(&self, job: JobId) -> Option<u32> {
+        let job = &self.waiting.get(&job)?.job;
+        let ahead = self.queue_of(job.shape).range(..job.queue_key()).count();
+        Some(u32::try_from(ahead).unwrap_or(u32::MAX))
+    }
+
+    fn held_back(&self, waiting: &Waiting, now: Millis) -> Option<Wait> {
+        let job = &waiting.job;
+        if self.config.paused {
+            return Some(Wait::Paused);
+        }
+        if waiting.retry_at > now {
+            return Some(Wait::BackingOff { until: waiting.retry_at, attempts: waiting.attempts });
+        }
+        if !self.could_fit(job) {
+            return Some(Wait::NoNodeFits(self.no_fit(waiting)));
+        }
+        if !self.within_quota(job.id) {
+            let most = self.config.quotas.get(&job.tenant).copied().unwrap_or(u32::MAX);
+            let held = self.tenant_gpus(job.tenant);
+            return Some(Wait::Quota { tenant: job.tenant, held, most });
+        }
+        None
+    }
+
+    fn no_fit(&self, waiting: &Waiting) -> NoFit {
+        let job = &waiting.job;
+        let matching: Vec<&Node> =
+            self.nodes.iter().filter(|&(&id, _)| job.fits.on(id)).map(|(_, node)| node).collect();
+        if self.nodes.is_empty() {
+            NoFit::NoNodes
+        } else if matching.is_empty() {
+            NoFit::NoneMatches
+        } else if !matching.iter().any(|node| node.spec.schedulable) {
+            NoFit::Unschedulable
+        } else if !matching.iter().any(|n| n.spec.gpus.count() == self.config.gpus_per_node) {
+            NoFit::WrongSize
+        } else {
+            NoFit::Unhealthy
+        }
+    }
+
+    fn why_large(&self, waiting: &Waiting, now: Millis) -> Wait {
+        let job = &waiting.job;
+        for (&node, state) in &self.nodes {
+            let holders = u32::try_from(state.holdings.len()).unwrap_or(u32::MAX);
+            let latest_end = state.latest_end(now);
+            match state.phase {
+                Phase::Draining(gate) if gate.job == job.id => {
+                    return Wait::Draining { node, holders, latest_end };
+                }
+                Phase::Wave { gate, .. } if gate.job == job.id => {
+                    return Wait::Wave { node, latest_end };
+                }
+                _ => {}
+            }
+        }
+        let first = self.runnable(Shape::Large, now).next().map_or(job.id, |first| first.id);
+        let ahead = self.ahead(job.id).unwrap_or_default();
+        if first != job.id && ahead > 0 {
+            return Wait::Behind { ahead, first };
+        }
+        let held = self.nodes.values().filter(|n| matches!(n.phase, Phase::Exclusive(_))).count();
+        Wait::NodesHeld { exclusive: u32::try_from(held).unwrap_or(u32::MAX) }
+    }
+
+    fn why_small(&self, waiting: &Waiting, now: Millis) -> Wait {
+        let usable = || self.nodes.iter().filter(|&(&id, _)| waiting.job.fits.on(id));
+        let ahead = self.ahead(waiting.job.id).unwrap_or_default();
+        if usable().any(|(_, node)| node.is_open() && node.spec.schedulable) {
+            return Wait::Busy { ahead };
+        }
+        let gates = usable().filter_map(|(&id, node)| node.gate().map(|gate| (id, node, gate)));
+        let soonest = gates
+            .min_by_key(|(id, node, _)| (node.latest_end(now).unwrap_or(Millis(u64::MAX)), *id));
+        if let Some((node, state, gate)) = soonest {
+            return Wait::GateClosed { node, job: gate.job, free: state.free().count() };
+        }
+        let exclusive = usable().find_map(|(&id, node)| match node.phase {
+            Phase::Exclusive(job) => Some(Wait::Exclusive { node: id, job }),
+            Phase::Open | Phase::Draining(_) | Phase::Wave { .. } => None,
+        });
+        exclusive.unwrap_or(Wait::Busy { ahead })
+    }
+}
