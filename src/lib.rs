@@ -13,6 +13,9 @@
 
 pub mod cli;
 pub mod policy;
+pub mod telemetry;
 
 #[cfg(feature = "cluster")]
 pub mod api;
+#[cfg(feature = "cluster")]
+pub mod shutdown;

@@ -1,7 +1,17 @@
 //! The `sluice` binary: parse, run, exit code.
 
-use clap::Parser as _;
+use std::io::Write as _;
+use std::process::ExitCode;
 
-fn main() -> anyhow::Result<()> {
-    sluice::cli::Cli::parse().run()
+use sluice::cli::Cli;
+
+fn main() -> ExitCode {
+    match Cli::from_env().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // A closed standard error leaves nobody to tell; the exit code still says it.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

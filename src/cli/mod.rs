@@ -1,17 +1,29 @@
 //! The command line: argument types and dispatch, no logic of its own.
 //!
 //! Commands that need no cluster stand on the pure side of the wall; the others exist only with
-//! feature `cluster`.
+//! feature `cluster`. A command that runs as a server goes through [`serve`]; the others never
+//! start a runtime.
 
 #[cfg(feature = "cluster")]
 pub mod crd;
 
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use crate::telemetry;
+
+/// What `kubectl` looks for when it is asked for `kubectl sluice`.
+const PLUGIN: &str = "kubectl-sluice";
 
 /// One-GPU pods and whole-node pods share GPU nodes fairly.
 #[derive(Debug, Parser)]
 #[command(name = "sluice", version, about)]
 pub struct Cli {
+    /// Settings of the log.
+    #[command(flatten)]
+    pub log: telemetry::Args,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -26,11 +38,94 @@ pub enum Command {
 }
 
 impl Cli {
+    /// Reads the arguments of this process. Ends the process with code 2 where they are wrong.
+    pub fn from_env() -> Self {
+        Self::from_args(std::env::args_os().collect())
+            .unwrap_or_else(|error: clap::Error| error.exit())
+    }
+
+    /// Reads `args`, of which the first is the name that the binary was called by.
+    pub fn from_args(args: Vec<OsString>) -> Result<Self, clap::Error> {
+        let called = args.first().and_then(|arg| Path::new(arg).file_stem());
+        let command = match called.is_some_and(|name| name == PLUGIN) {
+            true => Self::command().bin_name("kubectl sluice"),
+            false => Self::command(),
+        };
+        Self::from_arg_matches(&command.try_get_matches_from(args)?)
+    }
+
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             #[cfg(feature = "cluster")]
-            Command::Crd(args) => crd::run(&args),
+            Command::Crd(args) => {
+                telemetry::start(&self.log, "warn")?;
+                crd::run(&args)
+            }
         }
+    }
+}
+
+/// Runs a server until it ends by itself or by a signal.
+///
+/// `start` gets the token that the first SIGTERM or SIGINT cancels, and returns when everything
+/// that it started has ended.
+#[cfg(feature = "cluster")]
+pub fn serve<F>(
+    log: &telemetry::Args,
+    start: impl FnOnce(tokio_util::sync::CancellationToken) -> F,
+) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    use anyhow::Context as _;
+
+    telemetry::start(log, "info")?;
+    telemetry::log_build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(async {
+        let token = crate::shutdown::on_signal().context("cannot listen to signals")?;
+        start(token).await
+    });
+    // What still runs now was told to stop and did not: it does not hold up the process.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn kubectl_finds_the_same_commands() {
+        let parse = |name: &str| Cli::from_args(vec![name.into(), "crd".into(), "--stdout".into()]);
+        assert!(matches!(parse("/usr/bin/sluice").unwrap().command, Command::Crd(_)));
+        assert!(matches!(parse("/usr/bin/kubectl-sluice").unwrap().command, Command::Crd(_)));
+
+        let help = |name: &str| {
+            Cli::from_args(vec![name.into(), "--help".into()]).unwrap_err().to_string()
+        };
+        assert!(help("kubectl-sluice").contains("kubectl sluice"));
+        assert!(!help("sluice").contains("kubectl"));
+    }
+
+    #[test]
+    fn bad_usage_ends_with_code_2() {
+        let code = |args: &[&str]| {
+            let args = args.iter().map(Into::into).collect();
+            Cli::from_args(args).unwrap_err().exit_code()
+        };
+        assert_eq!(code(&["sluice", "no-such-command"]), 2);
+        assert_eq!(code(&["sluice"]), 2);
+        assert_eq!(code(&["sluice", "crd", "--log", "sluice=loud"]), 2);
     }
 }
