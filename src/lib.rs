@@ -12,10 +12,13 @@
 //! Kubernetes object becomes something that the policy knows.
 
 pub mod cli;
+pub mod clock;
 pub mod policy;
 pub mod telemetry;
 
 #[cfg(feature = "cluster")]
 pub mod api;
+#[cfg(feature = "cluster")]
+pub mod record;
 #[cfg(feature = "cluster")]
 pub mod shutdown;

@@ -35,6 +35,9 @@ pub enum Command {
     /// Write the custom resource definitions.
     #[cfg(feature = "cluster")]
     Crd(crd::Args),
+    /// Follow a cluster: say live what happens, and write it down for `sluice timeline`.
+    #[cfg(feature = "cluster")]
+    Record(crate::record::Args),
 }
 
 impl Cli {
@@ -61,6 +64,10 @@ impl Cli {
             Command::Crd(args) => {
                 telemetry::start(&self.log, "warn")?;
                 crd::run(&args)
+            }
+            #[cfg(feature = "cluster")]
+            Command::Record(args) => {
+                serve(&self.log, async |stop| Ok(crate::record::run(&args, stop).await?))
             }
         }
     }

@@ -1,0 +1,227 @@
+//! Cluster side, without I/O: what changed since the last look, as lines for a person and records
+//! for the timeline.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use crate::api::names::{CONDITION_ADMITTED, LABEL_SHAPE, SHAPE_LARGE};
+use crate::api::{GpuHealth, GpuNode, GpuNodeStatus, GpuPool, NodePhase, ReservationState};
+use crate::policy::Millis;
+
+/// Something to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// A line for a person.
+    Line(String),
+    /// A record for the timeline.
+    Record(Value),
+    /// A record of a pod's start or end, as the API server tells it.
+    Run(Value),
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Known {
+    stage: Stage,
+    created_ms: u64,
+    admitted_ms: Option<u64>,
+    bound_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    #[default]
+    New,
+    Waiting,
+    Admitted,
+    Bound,
+    Running,
+    Ended,
+}
+
+/// What was seen so far.
+#[derive(Debug)]
+pub struct History {
+    start: Millis,
+    pods: BTreeMap<String, Known>,
+    phases: BTreeMap<String, NodePhase>,
+    lanes: BTreeMap<String, String>,
+    gpus: BTreeMap<String, Vec<String>>,
+    held: BTreeMap<String, Vec<String>>,
+    queues: BTreeMap<String, (i32, i32)>,
+}
+
+impl History {
+    /// Nothing seen yet. Lines count their seconds from `start`.
+    pub fn new(start: Millis) -> Self {
+        Self {
+            start,
+            pods: BTreeMap::new(),
+            phases: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            gpus: BTreeMap::new(),
+            held: BTreeMap::new(),
+            queues: BTreeMap::new(),
+        }
+    }
+
+    /// A pool as it is now.
+    pub fn pool(&mut self, pool: &GpuPool) -> Vec<Note> {
+        if let Some(status) = &pool.status {
+            let depth = (status.small.queue.depth, status.whole_node_large.queue.depth);
+            self.queues.insert(pool.name_any(), depth);
+        }
+        Vec::new()
+    }
+
+    /// A node's ledger as it is now.
+    pub fn node(&mut self, node: &GpuNode, now: Millis) -> Vec<Note> {
+        let name = node.name_any();
+        let Some(status) = &node.status else { return Vec::new() };
+        let mut notes = Vec::new();
+        for reservation in &status.reservations {
+            self.held.insert(reservation.uid.clone(), reservation.gpus.clone());
+        }
+        let ids: Vec<String> = status.gpus.iter().map(|gpu| gpu.id.clone()).collect();
+        if !ids.is_empty() && self.gpus.get(&name) != Some(&ids) {
+            notes.push(Note::Record(json!({"event": "node", "node": name, "gpus": ids})));
+            self.gpus.insert(name.clone(), ids);
+        }
+        let target = status.drain.as_ref().map(|d| format!("{}/{}", d.pod.namespace, d.pod.name));
+        if self.phases.insert(name.clone(), status.phase) != Some(status.phase) {
+            notes.push(Note::Record(json!({
+                "event": "phase", "node": name, "phase": status.phase, "for": target,
+                "time_ms": now.0,
+            })));
+        }
+        let lane = self.lane(&name, &node.spec.pool, status);
+        if self.lanes.insert(name, lane.clone()).as_ref() != Some(&lane) {
+            notes.push(self.line(now, &lane));
+        }
+        notes
+    }
+
+    /// A pod as it is now, or as it last was.
+    pub fn pod(&mut self, pod: &Pod, now: Millis, gone: bool) -> Vec<Note> {
+        let Some(uid) = pod.uid() else { return Vec::new() };
+        let name = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+        let shape = pod.labels().get(LABEL_SHAPE).cloned().unwrap_or_default();
+        let mut known = self.pods.remove(&uid).unwrap_or_else(|| Known {
+            // A pod that was there before us has its own time of creation, in whole seconds.
+            created_ms: created_ms(pod).max(self.start.0.min(now.0)).min(now.0),
+            ..Known::default()
+        });
+        let stage = if gone { Stage::Ended } else { stage(pod) };
+        let mut notes = Vec::new();
+        if stage > known.stage {
+            if stage >= Stage::Admitted {
+                known.admitted_ms.get_or_insert(now.0);
+            }
+            if stage >= Stage::Bound {
+                known.bound_ms.get_or_insert(now.0);
+            }
+            notes.push(Note::Record(json!({
+                "event": "pod", "pod": name, "uid": uid, "shape": shape,
+                "created_ms": known.created_ms, "admitted_ms": known.admitted_ms,
+                "bound_ms": known.bound_ms,
+            })));
+            let gpus = self.held.get(&uid).cloned().unwrap_or_default();
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+            if stage >= Stage::Running && known.stage < Stage::Running && node.is_some() {
+                notes.push(Note::Run(json!({
+                    "event": "start", "pod": name, "uid": uid, "gpus": gpus, "node": node,
+                    "time_ms": now.0,
+                })));
+            }
+            if stage == Stage::Ended && node.is_some() {
+                notes.push(Note::Run(json!({
+                    "event": "end", "pod": name, "uid": uid, "time_ms": now.0,
+                })));
+            }
+            notes.push(self.line(now, &describe(pod, &name, &shape, stage, &known, now)));
+            known.stage = stage;
+        }
+        self.pods.insert(uid, known);
+        notes
+    }
+
+    fn line(&self, now: Millis, text: &str) -> Note {
+        let since = now.since(self.start).0;
+        Note::Line(format!("{:>5}.{} s  {text}", since / 1_000, since % 1_000 / 100))
+    }
+
+    fn lane(&self, name: &str, pool: &str, status: &GpuNodeStatus) -> String {
+        let cells: String = status
+            .gpus
+            .iter()
+            .map(|gpu| {
+                let holder = status.reservations.iter().find(|r| r.gpus.contains(&gpu.id));
+                match holder {
+                    Some(r) if r.shape.is_none() => '?',
+                    Some(r) if r.state < ReservationState::Running => '▫',
+                    Some(r) if r.shape.as_deref() == Some(SHAPE_LARGE) => '█',
+                    Some(_) => '▪',
+                    None if gpu.health == GpuHealth::Unhealthy => 'x',
+                    None => '·',
+                }
+            })
+            .collect();
+        let (smalls, larges) = self.queues.get(pool).copied().unwrap_or_default();
+        let mut lane = format!("{name}  {cells}  {:?}", status.phase);
+        if let Some(drain) = &status.drain {
+            lane.push_str(&format!(" for {}", drain.pod.name));
+        }
+        lane.push_str(&format!("  (queues: {smalls} small, {larges} large)"));
+        lane
+    }
+}
+
+fn created_ms(pod: &Pod) -> u64 {
+    let created = pod.metadata.creation_timestamp.as_ref();
+    created.and_then(|time| u64::try_from(time.0.as_millisecond()).ok()).unwrap_or_default()
+}
+
+fn stage(pod: &Pod) -> Stage {
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let admitted = conditions.iter().any(|c| c.type_ == CONDITION_ADMITTED && c.status == "True");
+    let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    match phase {
+        Some("Succeeded" | "Failed") => Stage::Ended,
+        Some("Running") => Stage::Running,
+        _ if bound => Stage::Bound,
+        _ if admitted => Stage::Admitted,
+        _ => Stage::Waiting,
+    }
+}
+
+fn describe(
+    pod: &Pod,
+    name: &str,
+    shape: &str,
+    stage: Stage,
+    known: &Known,
+    now: Millis,
+) -> String {
+    let seconds = |from: u64| {
+        let span = now.0.saturating_sub(from);
+        format!("{}.{} s", span / 1_000, span % 1_000 / 100)
+    };
+    let waited = seconds(known.created_ms);
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or("no node");
+    match stage {
+        Stage::New | Stage::Waiting => format!("{name} ({shape}) waits"),
+        Stage::Admitted => format!("{name} ({shape}) is admitted after {waited}"),
+        Stage::Bound => format!("{name} ({shape}) is bound to {node} after {waited}"),
+        Stage::Running => format!("{name} ({shape}) runs on {node}"),
+        Stage::Ended => {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            let ran =
+                known.bound_ms.map_or_else(String::new, |at| format!(" after {}", seconds(at)));
+            format!("{name} ({shape}) ended: {}{ran}", phase.unwrap_or("deleted"))
+        }
+    }
+}
