@@ -22,3 +22,4 @@ pub mod api;
 pub mod record;
 #[cfg(feature = "cluster")]
 pub mod shutdown;
+pub mod controller;

@@ -1,0 +1,3 @@
+//! Cluster side: watches become inputs of the policy, and its decisions are carried out.
+
+pub mod stores;
