@@ -19,7 +19,8 @@ pub mod telemetry;
 #[cfg(feature = "cluster")]
 pub mod api;
 #[cfg(feature = "cluster")]
+pub mod controller;
+#[cfg(feature = "cluster")]
 pub mod record;
 #[cfg(feature = "cluster")]
 pub mod shutdown;
-pub mod controller;
