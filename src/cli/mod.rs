@@ -50,9 +50,10 @@ impl Cli {
     /// Reads `args`, of which the first is the name that the binary was called by.
     pub fn from_args(args: Vec<OsString>) -> Result<Self, clap::Error> {
         let called = args.first().and_then(|arg| Path::new(arg).file_stem());
-        let command = match called.is_some_and(|name| name == PLUGIN) {
-            true => Self::command().bin_name("kubectl sluice"),
-            false => Self::command(),
+        let command = if called.is_some_and(|name| name == PLUGIN) {
+            Self::command().bin_name("kubectl sluice")
+        } else {
+            Self::command()
         };
         Self::from_arg_matches(&command.try_get_matches_from(args)?)
     }

@@ -169,12 +169,10 @@ impl History {
             })
             .collect();
         let (smalls, larges) = self.queues.get(pool).copied().unwrap_or_default();
-        let mut lane = format!("{name}  {cells}  {:?}", status.phase);
-        if let Some(drain) = &status.drain {
-            lane.push_str(&format!(" for {}", drain.pod.name));
-        }
-        lane.push_str(&format!("  (queues: {smalls} small, {larges} large)"));
-        lane
+        let drain = status.drain.as_ref();
+        let target = drain.map_or_else(String::new, |drain| format!(" for {}", drain.pod.name));
+        let phase = status.phase;
+        format!("{name}  {cells}  {phase:?}{target}  (queues: {smalls} small, {larges} large)")
     }
 }
 
