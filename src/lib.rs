@@ -17,9 +17,13 @@ pub mod policy;
 pub mod telemetry;
 
 #[cfg(feature = "cluster")]
+pub mod admin;
+#[cfg(feature = "cluster")]
 pub mod api;
 #[cfg(feature = "cluster")]
 pub mod controller;
+#[cfg(feature = "cluster")]
+pub mod metrics;
 #[cfg(feature = "cluster")]
 pub mod record;
 #[cfg(feature = "cluster")]
