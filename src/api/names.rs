@@ -40,3 +40,5 @@ pub const MANAGER_CONTROLLER: &str = "sluice-controller";
 pub const MANAGER_AGENT: &str = "sluice-agent";
 /// Name of the lease that the leading controller holds.
 pub const LEASE: &str = "sluice-controller";
+/// Field manager of the pool that the chart brings, applied by `sluice pool apply`.
+pub const MANAGER_CHART: &str = "sluice-chart";

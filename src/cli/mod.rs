@@ -6,6 +6,8 @@
 
 #[cfg(feature = "cluster")]
 pub mod crd;
+#[cfg(feature = "cluster")]
+pub mod pool;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -35,6 +37,9 @@ pub enum Command {
     /// Write the custom resource definitions.
     #[cfg(feature = "cluster")]
     Crd(crd::Args),
+    /// Bring a pool into the cluster.
+    #[cfg(feature = "cluster")]
+    Pool(pool::Args),
     /// Follow a cluster: say live what happens, and write it down for `sluice timeline`.
     #[cfg(feature = "cluster")]
     Record(crate::record::Args),
@@ -65,6 +70,11 @@ impl Cli {
             Command::Crd(args) => {
                 telemetry::start(&self.log, "warn")?;
                 crd::run(&args)
+            }
+            #[cfg(feature = "cluster")]
+            Command::Pool(args) => {
+                telemetry::start(&self.log, "info")?;
+                pool::run(&args)
             }
             #[cfg(feature = "cluster")]
             Command::Record(args) => {
