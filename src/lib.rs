@@ -23,6 +23,8 @@ pub mod api;
 #[cfg(feature = "cluster")]
 pub mod controller;
 #[cfg(feature = "cluster")]
+pub mod extender;
+#[cfg(feature = "cluster")]
 pub mod metrics;
 #[cfg(feature = "cluster")]
 pub mod record;
