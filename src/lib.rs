@@ -15,6 +15,7 @@ pub mod cli;
 pub mod clock;
 pub mod policy;
 pub mod telemetry;
+pub mod timeline;
 
 #[cfg(feature = "cluster")]
 pub mod admin;

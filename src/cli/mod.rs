@@ -8,6 +8,7 @@
 pub mod crd;
 #[cfg(feature = "cluster")]
 pub mod pool;
+pub mod timeline;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -43,6 +44,8 @@ pub enum Command {
     /// Follow a cluster: say live what happens, and write it down for `sluice timeline`.
     #[cfg(feature = "cluster")]
     Record(crate::record::Args),
+    /// Show which pod ran on which GPUs from when to when, and check it.
+    Timeline(timeline::Args),
 }
 
 impl Cli {
@@ -79,6 +82,10 @@ impl Cli {
             #[cfg(feature = "cluster")]
             Command::Record(args) => {
                 serve(&self.log, async |stop| Ok(crate::record::run(&args, stop).await?))
+            }
+            Command::Timeline(args) => {
+                telemetry::start(&self.log, "warn")?;
+                timeline::run(&args)
             }
         }
     }
