@@ -35,6 +35,9 @@ pub struct Cli {
 /// What the binary can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Decide which pods start where, and answer the kube-scheduler beside this process.
+    #[cfg(feature = "cluster")]
+    Controller(crate::controller::Args),
     /// Write the custom resource definitions.
     #[cfg(feature = "cluster")]
     Crd(crd::Args),
@@ -69,6 +72,10 @@ impl Cli {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
+            #[cfg(feature = "cluster")]
+            Command::Controller(args) => {
+                serve(&self.log, async |stop| Ok(crate::controller::run(args, stop).await?))
+            }
             #[cfg(feature = "cluster")]
             Command::Crd(args) => {
                 telemetry::start(&self.log, "warn")?;
