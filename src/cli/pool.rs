@@ -107,11 +107,14 @@ mod tests {
     #[test]
     fn what_is_no_pool_is_named() {
         for (text, fault) in [
-            ("spec: {gpusPerNode: eight}", "invalid type"),
-            ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {}", "GpuPool"),
-            ("apiVersion: sluice.dev/v1alpha1\nkind: GpuPool\nmetadata: {}\nspec: {}", "name"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {}", "it is no GpuPool"),
+            ("metadata: {}\nspec: {}", "no metadata.name"),
+            ("metadata: {name: x}\nspec: {gpusPerNode: eight}", "invalid type"),
         ] {
-            let error = format!("{:#}", read(text).expect_err(text));
+            let kind = "apiVersion: sluice.dev/v1alpha1\nkind: GpuPool\n";
+            let text =
+                if text.starts_with("api") { text.to_owned() } else { format!("{kind}{text}") };
+            let error = format!("{:#}", read(&text).expect_err(&text));
             assert!(error.contains(fault), "{text}: {error}");
         }
     }
