@@ -20,6 +20,8 @@ pub mod timeline;
 #[cfg(feature = "cluster")]
 pub mod admin;
 #[cfg(feature = "cluster")]
+pub mod agent;
+#[cfg(feature = "cluster")]
 pub mod api;
 #[cfg(feature = "cluster")]
 pub mod controller;

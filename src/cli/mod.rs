@@ -5,6 +5,8 @@
 //! start a runtime.
 
 #[cfg(feature = "cluster")]
+pub mod agent;
+#[cfg(feature = "cluster")]
 pub mod crd;
 #[cfg(feature = "cluster")]
 pub mod pool;
@@ -38,6 +40,9 @@ pub enum Command {
     /// Decide which pods start where, and answer the kube-scheduler beside this process.
     #[cfg(feature = "cluster")]
     Controller(crate::controller::Args),
+    /// Run the node agent: advertise this node's GPUs to kubelet and report them to the ledger.
+    #[cfg(feature = "cluster")]
+    Agent(Box<agent::Args>),
     /// Write the custom resource definitions.
     #[cfg(feature = "cluster")]
     Crd(crd::Args),
@@ -75,6 +80,10 @@ impl Cli {
             #[cfg(feature = "cluster")]
             Command::Controller(args) => {
                 serve(&self.log, async |stop| Ok(crate::controller::run(args, stop).await?))
+            }
+            #[cfg(feature = "cluster")]
+            Command::Agent(args) => {
+                serve(&self.log, async |stop| Ok(crate::agent::run((*args).into(), stop).await?))
             }
             #[cfg(feature = "cluster")]
             Command::Crd(args) => {
