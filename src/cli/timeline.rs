@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use serde_json::json;
 
-use crate::timeline::check::{Rules, check};
+use crate::timeline::check::{Rules, SLACK_MS, check};
 use crate::timeline::{Timeline, record, svg, text};
 
 /// Arguments of `sluice timeline`.
@@ -30,6 +30,9 @@ pub struct Args {
     /// The pool allows smalls behind a closed gate (backfill), for --check.
     #[arg(long)]
     backfill: bool,
+    /// By how much two watches may differ about one moment, for --check.
+    #[arg(long, value_name = "MS", default_value_t = SLACK_MS)]
+    slack_ms: u64,
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -41,7 +44,8 @@ pub struct Args {
 /// Prints the timeline, and fails if a rule was broken.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let timeline = Timeline::new(read(&args.files)?);
-    let rules = Rules { wave_size: args.wave_size, backfill: args.backfill };
+    let Args { wave_size, backfill, slack_ms, .. } = *args;
+    let rules = Rules { wave_size, backfill, slack_ms };
     let report = args.check.then(|| check(&timeline, rules));
     if let Some(path) = &args.svg {
         std::fs::write(path, svg::render(&timeline, &args.title))

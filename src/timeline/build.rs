@@ -43,13 +43,10 @@ pub(super) fn timeline(records: Vec<Record>) -> Timeline {
     (timeline.begin_ms, timeline.end_ms) = span(&pods, &changes);
 
     let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
-    for (name, list) in lists {
-        if list.len() > 1 {
-            timeline.contradictions.push(format!("node {name} is listed with different GPUs"));
-        }
+    for (name, lists) in lists {
         let node = nodes.entry(name).or_default();
         node.listed = true;
-        node.gpus = list.into_iter().next().unwrap_or_default();
+        node.gpus = joined(lists);
     }
     for (name, changes) in changes {
         nodes.entry(name).or_default().phases = phases(changes, timeline.end_ms);
@@ -76,7 +73,7 @@ pub(super) fn timeline(records: Vec<Record>) -> Timeline {
     }
     timeline.nodes = nodes.into_iter().map(|(name, node)| Node { name, ..node }).collect();
     for node in &mut timeline.nodes {
-        node.runs.sort_by_key(|run| (run.from_ms, run.to_ms, run.pod));
+        node.runs.sort_by_key(|run| (run.from_ms, run.pod));
     }
     timeline
 }
@@ -164,6 +161,21 @@ fn span(pods: &BTreeMap<String, Draft>, changes: &BTreeMap<String, Vec<Change>>)
     let changes = changes.values().flatten().map(|(time_ms, ..)| *time_ms);
     let begin = times.iter().copied().min().or(changes.clone().min()).unwrap_or(0);
     (begin, times.into_iter().chain(changes).max().unwrap_or(0))
+}
+
+/// The longest list, and then what only others name: a node is watched while its agent still
+/// finds GPUs, or after one was taken out.
+fn joined(lists: BTreeSet<Vec<String>>) -> Vec<String> {
+    let mut lists: Vec<Vec<String>> = lists.into_iter().collect();
+    // Stable, so that among lists of one length the alphabet decides, not the input.
+    lists.sort_by_key(|list| std::cmp::Reverse(list.len()));
+    let mut gpus: Vec<String> = Vec::new();
+    for gpu in lists.into_iter().flatten() {
+        if !gpus.contains(&gpu) {
+            gpus.push(gpu);
+        }
+    }
+    gpus
 }
 
 /// Spans of the phases, one after the other. A watcher may tell the same phase several times.

@@ -12,13 +12,26 @@ use serde::Serialize;
 use super::time::length;
 use super::{Node, Phase, PhaseSpan, Run, Shape, Timeline};
 
-/// What the pool's policy allows.
-#[derive(Clone, Copy, Debug, Default)]
+/// By how much two watches are taken to differ, if nobody says otherwise.
+pub const SLACK_MS: u64 = 250;
+
+/// What the pool's policy allows, and how exact the records are.
+#[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Most smalls in one wave; the number of GPUs of the node if absent.
     pub wave_size: Option<usize>,
     /// Whether smalls may be admitted behind a closed gate (the pool's backfill option).
     pub backfill: bool,
+    /// By how much the times of phases, admissions and containers may differ for one and the same
+    /// moment: each comes through a watch or a clock of its own. Only the two rules that compare
+    /// them look at it.
+    pub slack_ms: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { wave_size: None, backfill: false, slack_ms: SLACK_MS }
+    }
 }
 
 /// One rule, and what came of it.
@@ -225,7 +238,8 @@ impl<'a> View<'a> {
                         unknown += 1;
                         continue;
                     };
-                    if admitted_ms >= drain.from_ms && !self.rules.backfill {
+                    let open_ms = drain.from_ms.saturating_add(self.rules.slack_ms);
+                    if admitted_ms > open_ms && !self.rules.backfill {
                         violations.push(format!(
                             "{} was admitted to node {} at {}, behind the gate that closed at {}{}",
                             pod.name,
@@ -272,9 +286,10 @@ impl<'a> View<'a> {
         finding("a wave has at most its size", (waves, "wave"), violations)
     }
 
-    /// Starts of smalls on that node within that time.
+    /// Starts of smalls on that node within that time. What starts in its last moments may belong
+    /// to what follows.
     fn small_starts(&self, node: &'a Node, span: &PhaseSpan) -> impl Iterator<Item = &'a Run> {
-        let within = span.from_ms..span.to_ms;
+        let within = span.from_ms..span.to_ms.saturating_sub(self.rules.slack_ms);
         node.runs
             .iter()
             .filter(move |run| self.shape(run) == Shape::Small && within.contains(&run.from_ms))
@@ -290,7 +305,7 @@ fn finding(
 }
 
 /// Pairs of runs that overlap in time, the one that started earlier first.
-fn overlapping<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<(&'a Run, &'a Run)> {
+pub(super) fn overlapping<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<(&'a Run, &'a Run)> {
     let mut pairs = Vec::new();
     let mut going: Vec<&Run> = Vec::new();
     for run in runs {

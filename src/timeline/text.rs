@@ -53,7 +53,8 @@ fn header(timeline: &Timeline) -> String {
     let (pods, nodes) = (timeline.pods.len(), timeline.nodes.len());
     let gpus: usize = timeline.nodes.iter().map(|node| node.gpus.len()).sum();
     format!(
-        "{} ({} small, {} whole-node-large) on {}, {}\n{}, {} from the first pod to the last event\n",
+        "{} ({} small, {} whole-node-large) on {}, {}\n\
+         {}, {} from the first pod to the last event\n",
         counted(pods, "pod"),
         timeline.count(Shape::Small),
         timeline.count(Shape::Large),

@@ -91,7 +91,8 @@ impl Elements {
         let (width, height, title) = (num(width), num(height), escape(title));
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-             viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{title}</title>\n{head}{}</svg>\n",
+             viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{title}</title>\n{head}{}\
+             </svg>\n",
             self.body
         )
     }

@@ -11,6 +11,7 @@ mod style;
 use std::time::Duration;
 
 use super::build::bare;
+use super::check::overlapping;
 use super::text::{counted, short_ids};
 use super::time::{length, tick, tick_step_ms, utc};
 use super::{Node, Phase, Pod, Run, Shape, Timeline};
@@ -114,12 +115,27 @@ fn heading(out: &mut Elements, timeline: &Timeline, title: &str) {
             out.rect(class, sample, 3.5, "");
         }
         out.text("facts", (x + 34.0, 84.0), label);
-        x += 34.0 + text_width(label, 12.5) + 22.0;
+        x += 34.0 + text_width(label, 12.5) + 12.0;
     };
     item(out, "small", "small: one GPU");
     item(out, "large", "whole-node-large: every GPU of a node");
     item(out, "idle", "idle behind a closed gate");
-    item(out, "wait-small", "waits from creation to start");
+    item(out, "wait-small", "waits until it starts");
+    // What should not be needs a word only where it is.
+    let runs = || timeline.nodes.iter().flat_map(|node| &node.runs);
+    if runs().any(|run| !run.ended) {
+        item(out, "small open", "no end reported");
+    }
+    if timeline.nodes.iter().any(has_clash) {
+        item(out, "clash", "held twice");
+    }
+}
+
+fn has_clash(node: &Node) -> bool {
+    (0..node.gpus.len()).any(|gpu| {
+        let holders = node.runs.iter().filter(|run| run.gpus.contains(&gpu));
+        !overlapping(holders).is_empty()
+    })
 }
 
 fn axis(out: &mut Elements, timeline: &Timeline, scale: Scale, (top, bottom): (f64, f64)) {

@@ -1,5 +1,7 @@
 //! Pure side: the lane below the nodes, with one line per pod from its creation to its start.
 
+use std::borrow::Cow;
+
 use super::draw::{Area, Elements, text_width};
 use super::{EDGE, LEFT, Scale, count};
 use crate::timeline::build::bare;
@@ -19,6 +21,15 @@ struct Line<'a> {
     from: f64,
     to: f64,
     lane: usize,
+    label: Label,
+}
+
+/// Where a pod's name stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Label {
+    After,
+    Before,
+    Nowhere,
 }
 
 /// The waits of one shape, placed.
@@ -72,7 +83,7 @@ fn draw_shape(
         out.text("wait-note", (side, middle + 10.5), &format!("{shortest} or longer"));
     }
     for line in lines {
-        let y = top + 3.0 + pitch * (count(line.lane) + 0.5);
+        let y = middle + pitch * (count(line.lane) + 0.5 - count(lanes) / 2.0);
         let waited = match line.pod.waited_ms() {
             Some(ms) => format!("waited {}", length(ms)),
             None => "never started".to_owned(),
@@ -83,11 +94,20 @@ fn draw_shape(
             let radius = if shape == Shape::Large { 3.4 } else { (pitch * 0.4).min(2.6) };
             out.dot(&format!("go-{name}"), (line.to, y), radius);
         }
-        if named {
-            out.text("wait-name", (line.to + 7.0, y + 3.5), bare(&line.pod.name));
+        match line.label {
+            Label::After => out.text("wait-name", (line.to + 7.0, y + 3.5), &label(line.pod)),
+            Label::Before => out.text("wait-note", (line.from - 7.0, y + 3.5), &label(line.pod)),
+            Label::Nowhere => {}
         }
     }
     top + height + 8.0
+}
+
+fn label(pod: &Pod) -> Cow<'_, str> {
+    match pod.started_ms {
+        Some(_) => Cow::Borrowed(bare(&pod.name)),
+        None => Cow::Owned(format!("{}, never started", bare(&pod.name))),
+    }
 }
 
 /// Puts every wait that is long enough to be seen into the first lane that is free.
@@ -108,13 +128,22 @@ fn pack(timeline: &Timeline, scale: Scale, shape: Shape, named: bool) -> Packed<
             packed.left_out += 1;
             continue;
         }
-        let lane = free.iter().position(|free| *free <= from).unwrap_or(free.len());
+        let room = 9.0 + text_width(&label(pod), 10.0);
+        let (place, left, right) = if !named {
+            (Label::Nowhere, from, to)
+        } else if to + room <= EDGE {
+            (Label::After, from, to + room)
+        } else if from - room >= LEFT {
+            (Label::Before, from - room, to)
+        } else {
+            (Label::Nowhere, from, to)
+        };
+        let lane = free.iter().position(|free| *free <= left).unwrap_or(free.len());
         if lane == free.len() {
             free.push(0.0);
         }
-        let name = if named { 9.0 + text_width(bare(&pod.name), 10.0) } else { 0.0 };
-        free[lane] = to + name + 6.0;
-        packed.lines.push(Line { pod, from, to, lane });
+        free[lane] = right + 6.0;
+        packed.lines.push(Line { pod, from, to, lane, label: place });
     }
     packed.lanes = free.len();
     packed
