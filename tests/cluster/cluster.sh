@@ -19,6 +19,8 @@ source "$LIB/components.sh"
 source "$LIB/images.sh"
 # shellcheck source=lib/kwok.sh
 source "$LIB/kwok.sh"
+# shellcheck source=lib/exec.sh
+source "$LIB/exec.sh"
 # shellcheck source=lib/session.sh
 source "$LIB/session.sh"
 

@@ -6,16 +6,13 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 # shellcheck source=cgroups.sh
 source "$HARNESS/lib/cgroups.sh"
-# shellcheck source=certs.sh
-source "$HARNESS/lib/certs.sh"
 
-leash=$(cgroup_leash)/$1 folder=$2
+token=$STATE/leash/$1 leash=$(cgroup_leash)/$1 folder=$2
 shift 2
 mkdir -p "$leash"
 echo $$ >"$leash/cgroup.procs"
-# The parent lives outside the PID namespace. If it has died already, nobody waits for this command.
-[[ $PPID == 0 ]] || exit 143
-exec {LEASH_END}>&-
-unset LEASH_END
+# The leash takes the token away before it looks whom to end: whoever comes later ends here.
+[[ -e $token ]] || exit 143
 cd "$folder" 2>/dev/null || die "the folder $folder cannot be seen from inside the cluster"
-exec "$@"
+# The harness runs this in the background, where bash has a command ignore the keyboard's signals.
+exec env --default-signal=INT,QUIT "$@"

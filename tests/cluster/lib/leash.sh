@@ -21,6 +21,7 @@ leash_empty() { [[ -z $(<"$leash/cgroup.procs") ]]; }
 
 # Only the end of the input counts.
 while read -r _; do :; done
+rm -f "$STATE/leash/$1"
 mkdir -p "$leash"
 if ! leash_empty; then
   signal_all TERM

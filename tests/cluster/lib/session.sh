@@ -1,17 +1,5 @@
 # shellcheck shell=bash
-# Life of a cluster as a whole, and running commands in it.
-
-# cluster_environment: what a command in the cluster finds set.
-cluster_environment() {
-  PATH=$(tools_folder):$PATH
-  KUBECONFIG=$STATE/admin.kubeconfig
-  SLUICE_CLUSTER=$NAME
-  CONTAINERD_ADDRESS=/run/containerd/containerd.sock
-  CONTAINERD_NAMESPACE=k8s.io
-  export PATH KUBECONFIG SLUICE_CLUSTER CONTAINERD_ADDRESS CONTAINERD_NAMESPACE
-  # Proxies of the machine cannot be reached from in here, and would be asked for the API server.
-  unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY
-}
+# Life of a cluster as a whole.
 
 # in_cluster COMMAND...: cluster.sh COMMAND inside the namespaces, for the parts that have to be there.
 in_cluster() {
@@ -125,34 +113,10 @@ cluster_clean() {
   mount_points_remove
 }
 
-# cluster_exec COMMAND...: becomes the command, in the cluster. Its exit status, standard streams and current folder
-# are the caller's; when the caller's process is ended, so is all that the command has started.
-cluster_exec() {
-  local pid leash enter
-  cluster_environment
-  if inside; then
-    exec "$@"
-  fi
-  pid=$(space_pid) || die "cluster $NAME is not up"
-  leash=$$-$(proc_start $$)
-  enter=(nsenter --target "$pid" --mount --net --pid --ipc --uts --cgroup --wdns=/ --)
-  exec {LEASH_END}> >(exec setsid "${enter[@]}" bash "$HARNESS/lib/leash.sh" "$leash" >/dev/null 2>&1)
-  export LEASH_END
-  exec "${enter[@]}" bash "$HARNESS/lib/inside.sh" "$leash" "$PWD" "$@"
-}
-
-cluster_shell() {
-  say "kubectl, helm and ctr talk to cluster $NAME here; 'exit' leaves it running."
-  cluster_exec bash --rcfile <(
-    echo '[[ ! -r ~/.bashrc ]] || source ~/.bashrc'
-    printf "PS1='(%s) \\\\w \\\\$ '\n" "$NAME"
-  ) -i
-}
-
 clusters_status() {
   local folder pid
   if inside; then
-    say "Inside cluster $NAME, logs in $STATE/log"
+    echo "Inside cluster $NAME, logs in $STATE/log"
     inner_status
     return
   fi
@@ -160,11 +124,11 @@ clusters_status() {
     [[ -d $folder ]] || continue
     use_cluster "$(basename "$folder")"
     if pid=$(space_pid); then
-      say "Cluster $NAME: up, pid $pid, logs in $STATE/log"
+      echo "Cluster $NAME: up, pid $pid, logs in $STATE/log"
       in_cluster status
     else
-      say "Cluster $NAME: dead; its leftovers go with: cluster.sh down $NAME"
+      echo "Cluster $NAME: dead; its leftovers go with: cluster.sh down $NAME"
     fi
   done
-  [[ ${folder:-} && -d $folder ]] || say "No cluster is up."
+  [[ ${folder:-} && -d $folder ]] || echo "No cluster is up."
 }
