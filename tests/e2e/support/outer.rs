@@ -1,0 +1,124 @@
+//! The run outside: cluster up, images, chart, the scenarios inside, cluster down.
+
+use std::process::{ExitCode, ExitStatus};
+
+use anyhow::{Context as _, Result, bail};
+use libtest_mimic::{Arguments, Trial};
+use rustix::process::{Pid, kill_process};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::Case;
+use super::command::{cluster_sh, repository};
+
+/// The cluster's name; another one keeps two runs on one machine apart.
+pub(crate) fn name() -> String {
+    std::env::var("SLUICE_E2E_CLUSTER").unwrap_or_else(|_| "e2e".to_owned())
+}
+
+/// Runs everything and gives the exit code of the run inside.
+pub(crate) fn run(arguments: &Arguments, cases: &[Case]) -> ExitCode {
+    if cases.iter().all(|case| filtered_out(arguments, case)) {
+        // Nothing to run is no reason to start a cluster.
+        return libtest_mimic::run(arguments, Vec::new()).exit_code();
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("e2e: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    runtime.block_on(async {
+        match with_cluster().await {
+            Ok(code) => code,
+            Err(error) => {
+                eprintln!("e2e: {error:?}");
+                ExitCode::FAILURE
+            }
+        }
+    })
+}
+
+fn filtered_out(arguments: &Arguments, case: &Case) -> bool {
+    arguments.is_filtered_out(&Trial::test(case.name, || Ok(())))
+}
+
+/// SIGINT and SIGTERM: the cluster goes down before this process does.
+struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Interrupts {
+    fn listen() -> Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+async fn with_cluster() -> Result<ExitCode> {
+    let mut interrupts = Interrupts::listen()?;
+    let outcome = inside_of_it(&mut interrupts).await;
+    if std::env::var_os("SLUICE_E2E_KEEP").is_some_and(|value| value != "0") {
+        eprintln!("e2e: cluster {} stays up: tests/cluster/cluster.sh shell {0}", name());
+    } else {
+        // Not interruptible: a cluster half down is worse than a second of patience.
+        let status = cluster_sh().args(["down", &name()]).status().await?;
+        if !status.success() && outcome.is_ok() {
+            bail!("the cluster did not go down cleanly");
+        }
+    }
+    outcome
+}
+
+async fn inside_of_it(interrupts: &mut Interrupts) -> Result<ExitCode> {
+    step(interrupts, cluster_sh().args(["up", &name()])).await?;
+    step(interrupts, cluster_sh().arg("images")).await?;
+    step(interrupts, in_cluster().arg(repository().join("tests/e2e/install.sh"))).await?;
+    let this = std::env::current_exe().context("finding this program")?;
+    let mut scenarios = in_cluster();
+    scenarios.arg(this).args(std::env::args_os().skip(1)).env(super::INSIDE, "1");
+    let status = finish(interrupts, scenarios.spawn()?).await?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(101).into())
+}
+
+fn in_cluster() -> Command {
+    let mut command = cluster_sh();
+    command.args(["exec", &name(), "--"]);
+    command
+}
+
+async fn step(interrupts: &mut Interrupts, command: &mut Command) -> Result<()> {
+    let what = format!("{:?}", command.as_std());
+    // The scenarios' results are the only thing on standard output.
+    let child = command.stdout(std::io::stderr()).spawn().with_context(|| what.clone())?;
+    let status = finish(interrupts, child).await?;
+    if !status.success() {
+        bail!("{what}: {status}");
+    }
+    Ok(())
+}
+
+async fn finish(interrupts: &mut Interrupts, mut child: Child) -> Result<ExitStatus> {
+    tokio::select! {
+        status = child.wait() => Ok(status?),
+        () = interrupts.next() => {
+            // What it started in the cluster ends with it.
+            if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
+                kill_process(pid, rustix::process::Signal::TERM)?;
+            }
+            child.wait().await?;
+            bail!("interrupted")
+        }
+    }
+}
