@@ -1,0 +1,5 @@
+//! What several test programs use.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it as its own")]
+
+pub mod apiserver;
+pub mod ledger;
