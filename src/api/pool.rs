@@ -1,16 +1,18 @@
 //! Cluster side: `GpuPool`, nodes that share queues and a policy.
 
+#![allow(unreachable_pub, reason = "KubeSchema makes a copy of the spec that nobody can reach")]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::CustomResource;
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PodRef;
 
 /// Nodes that share two queues and one policy.
-#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "sluice.dev",
     version = "v1alpha1",
@@ -22,6 +24,9 @@ use super::PodRef;
     status = "GpuPoolStatus",
     derive = "PartialEq",
     doc = "Nodes that share two queues, one of smalls and one of whole-node larges, and one policy.",
+    validation = Rule::new("self.metadata.name.size() <= 63").message(
+        "the name of a pool is a label's value on its pods: at most 63 characters"
+    ),
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phases"}"#,
     printcolumn = r#"{"name":"Free","type":"string","jsonPath":".status.freeOfTotal"}"#,
     printcolumn = r#"{"name":"Smalls","type":"integer","jsonPath":".status.small.queue.depth"}"#,
@@ -46,7 +51,7 @@ pub struct GpuPoolSpec {
     pub node_selector: BTreeMap<String, String>,
     /// Name of the extended resource that stands for one GPU.
     #[serde(default = "default_resource")]
-    #[schemars(length(min = 3, max = 253))]
+    #[schemars(length(max = 253), regex(pattern = RESOURCE_PATTERN))]
     pub resource_name: String,
     /// GPUs of one node. A whole-node-large pod asks for exactly so many; a node that has another
     /// number takes smalls only.
@@ -71,6 +76,10 @@ pub struct GpuPoolSpec {
     #[serde(default)]
     pub paused: bool,
 }
+
+/// A domain, a slash, a name: resources without a domain are Kubernetes' own.
+const RESOURCE_PATTERN: &str =
+    "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 
 fn default_resource() -> String {
     super::names::DEFAULT_RESOURCE.to_owned()
@@ -137,12 +146,12 @@ pub struct LimitsSpec {
     "fieldPath": ".defaultSeconds",
 }]))]
 pub struct ShapeLimit {
-    /// Given to a pod that sets no `activeDeadlineSeconds`. Without it such a pod runs without a
-    /// limit, and no wait behind it can be bounded.
+    /// Given to a pod that sets no `activeDeadlineSeconds`; by default `maxSeconds`. Without
+    /// either, such a pod runs without a limit, and no wait behind it can be bounded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub default_seconds: Option<i64>,
-    /// A pod that asks for more is refused.
+    /// A pod that asks for more is refused. What runs already is not touched by a change.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_seconds: Option<i64>,
