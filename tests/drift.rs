@@ -108,3 +108,21 @@ fn every_field_is_explained() {
         assert!(!text.contains("Auto-generated"), "{path}: {text}");
     });
 }
+
+#[test]
+fn the_image_is_built_by_the_pinned_toolchain() {
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
+    let toolchain = read("rust-toolchain.toml");
+    let pinned = toolchain.lines().find_map(|line| line.strip_prefix("channel = ")).unwrap();
+    let wanted = format!("ARG RUST_VERSION={}\n", pinned.trim_matches('"'));
+    assert!(read("Dockerfile").contains(&wanted), "the Dockerfile lacks {wanted}");
+}
+
+#[test]
+fn the_chart_is_of_the_package_s_version() {
+    let chart = std::fs::read_to_string(root().join("charts/sluice/Chart.yaml")).unwrap();
+    for key in ["version", "appVersion"] {
+        let wanted = format!("\n{key}: {}\n", env!("CARGO_PKG_VERSION"));
+        assert!(chart.contains(&wanted), "Chart.yaml lacks {wanted}");
+    }
+}
