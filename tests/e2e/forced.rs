@@ -18,8 +18,8 @@ fn stubborn(name: &str) -> Draft {
 
 /// Deletes it by force, waits until its process has really ended, and gives that moment.
 async fn delete_by_force(s: &Scenario, name: &str) -> Result<u64> {
-    let word = format!("--until-file=/e2e/release/{name}");
-    let pids = processes(&[&word])?;
+    let word = format!("/e2e/release/{name}");
+    let pids = processes(&["--until-file", &word])?;
     let [pid] = pids[..] else { anyhow::bail!("{name} has the processes {pids:?}") };
     let process = Watched::new(pid)?;
     let uid = s.look(|view| view.pod(name).and_then(ResourceExt::uid)).context("its UID")?;

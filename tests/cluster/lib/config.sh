@@ -77,6 +77,8 @@ enforceNodeAllocatable: [pods]
 failSwapOn: false
 # A full disk or a busy machine is no reason to throw a test's pods off the node.
 evictionHard: {}
+# Tests kill containers' processes again and again.
+crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 localStorageCapacityIsolation: false

@@ -51,7 +51,7 @@ impl Draft {
 
     /// Ends with that exit code when it is released.
     pub(crate) fn exits(mut self, code: i32) -> Self {
-        self.arguments.push(format!("--exit-code={code}"));
+        self.arguments.extend(["--exit-code".to_owned(), code.to_string()]);
         self
     }
 
@@ -82,8 +82,10 @@ impl Draft {
         }
         merge(&mut metadata, self.metadata.clone());
         let mut arguments = vec![
-            format!("--until-file={MOUNT}/release/{}", self.name),
-            format!("--record={MOUNT}/records"),
+            "--until-file".to_owned(),
+            format!("{MOUNT}/release/{}", self.name),
+            "--record".to_owned(),
+            format!("{MOUNT}/records"),
         ];
         arguments.extend(self.arguments.iter().cloned());
         let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
