@@ -33,3 +33,5 @@ pub mod metrics;
 pub mod record;
 #[cfg(feature = "cluster")]
 pub mod shutdown;
+#[cfg(feature = "cluster")]
+pub mod translate;

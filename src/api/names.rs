@@ -30,6 +30,9 @@ pub const ANNOTATION_SEQUENCE: &str = "sluice.dev/sequence";
 /// Node annotation `"true"` while a closed gate makes a node look idle, so that a cluster
 /// autoscaler does not remove it. The name is the autoscaler's own.
 pub const ANNOTATION_NO_SCALE_DOWN: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+/// Node annotation `"true"` where it was Sluice that set [`ANNOTATION_NO_SCALE_DOWN`], so that one
+/// that somebody else set is left in place.
+pub const ANNOTATION_SPARED: &str = "sluice.dev/spared-from-scale-down";
 
 /// GPU resource name of a pool that does not name another.
 pub const DEFAULT_RESOURCE: &str = "nvidia.com/gpu";

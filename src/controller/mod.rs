@@ -5,8 +5,14 @@
 //! with a name; one that ends before it is told to ends the process, which starts again from what
 //! the API server knows.
 
+mod catch_up;
+mod engine;
 pub mod lease;
+mod pools;
+mod publish;
 pub mod stores;
+mod view;
+mod writer;
 
 use std::io;
 use std::net::SocketAddr;
@@ -121,6 +127,9 @@ pub async fn run(args: Args, stop: CancellationToken) -> Result<(), Error> {
     let (campaign, leadership) = lease::campaign(client.clone(), params, Clock::system());
     let mut candidate = Candidate::start(campaign);
     tasks.follow_leadership(leadership.clone(), metrics.clone());
+    let clock = Clock::system();
+    let context = Context { client, stores, leadership, clock, metrics };
+    tasks.spawn("engine", |stop| engine::run(context, stop));
 
     let result = tokio::select! {
         () = stop.cancelled() => Ok(()),

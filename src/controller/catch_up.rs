@@ -1,0 +1,137 @@
+//! Cluster side: waits until the stores show at least what a consistent read shows.
+//!
+//! A watch may trail the last leader's writes. Before a ledger is built upon, every object's names
+//! and versions are listed from the API server's store itself (no resource version given, which
+//! asks for the most recent), and the watch must have come at least that far.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use kube::api::{ListParams, PartialObjectMeta};
+use kube::runtime::reflector::{Lookup, Store};
+use kube::{Api, Client, Resource};
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use super::Context;
+use crate::translate::pod::version;
+
+/// How long one list may take.
+const LIST_LIMIT: Duration = Duration::from_secs(30);
+/// How long the watches may take to come up to a list before it is made anew: an object that was
+/// deleted meanwhile never comes.
+const CATCH_LIMIT: Duration = Duration::from_secs(1);
+/// Pause after a list that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Objects of one page of a list.
+const PAGE: u32 = 500;
+
+/// Returns once the stores have caught up.
+pub(super) async fn catch_up(context: &Context) {
+    let mut changed = context.stores.changed();
+    loop {
+        match Newest::list(&context.client).await {
+            Ok(newest) => {
+                if newest.reached(context, &mut changed).await {
+                    return;
+                }
+                debug!("the watches trail a consistent list, which is made anew");
+            }
+            Err(error) => {
+                warn!(%error, "cannot list what the watches should show");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Why a list failed.
+#[derive(Debug, thiserror::Error)]
+enum ListError {
+    #[error("failed to list {0}")]
+    Api(&'static str, #[source] kube::Error),
+    #[error("no complete list of {0} within {LIST_LIMIT:?}")]
+    TimedOut(&'static str),
+}
+
+/// Versions by namespace, name and UID.
+type Versions = BTreeMap<(String, String, String), u64>;
+
+/// The newest version of each object.
+struct Newest {
+    pods: Versions,
+    nodes: Versions,
+    ledgers: Versions,
+    pools: Versions,
+}
+
+impl Newest {
+    async fn list(client: &Client) -> Result<Self, ListError> {
+        let (ledgers, pods, nodes, pools) = tokio::try_join!(
+            list::<crate::api::GpuNode>(client, "gpunodes"),
+            list::<k8s_openapi::api::core::v1::Pod>(client, "pods"),
+            list::<k8s_openapi::api::core::v1::Node>(client, "nodes"),
+            list::<crate::api::GpuPool>(client, "gpupools"),
+        )?;
+        Ok(Self { pods, nodes, ledgers, pools })
+    }
+
+    async fn reached(&self, context: &Context, changed: &mut watch::Receiver<u64>) -> bool {
+        let stores = &context.stores;
+        let all = async {
+            loop {
+                changed.borrow_and_update();
+                let reached = shows(&stores.gpu_nodes, &self.ledgers)
+                    && shows(&stores.pods, &self.pods)
+                    && shows(&stores.nodes, &self.nodes)
+                    && shows(&stores.pools, &self.pools);
+                if reached {
+                    return true;
+                }
+                if changed.changed().await.is_err() {
+                    return false;
+                }
+            }
+        };
+        tokio::time::timeout(CATCH_LIMIT, all).await.unwrap_or(false)
+    }
+}
+
+fn shows<K>(store: &Store<K>, newest: &Versions) -> bool
+where
+    K: Resource + Lookup + Clone + 'static,
+    <K as Lookup>::DynamicType: std::hash::Hash + Eq + Clone,
+{
+    let objects = store.state();
+    let seen: Versions = objects.iter().map(|object| entry(object.meta())).collect();
+    newest.iter().all(|(key, version)| seen.get(key).is_some_and(|seen| seen >= version))
+}
+
+fn entry(meta: &kube::api::ObjectMeta) -> ((String, String, String), u64) {
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    let key = (text(&meta.namespace), text(&meta.name), text(&meta.uid));
+    (key, version(meta.resource_version.as_deref()))
+}
+
+async fn list<K>(client: &Client, kind: &'static str) -> Result<Versions, ListError>
+where
+    K: Resource + Clone + Debug,
+    K::DynamicType: Default,
+{
+    let pages = async {
+        let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
+        let mut versions = Versions::new();
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let page = api.list(&params).await.map_err(|error| ListError::Api(kind, error))?;
+            versions.extend(page.items.iter().map(|object| entry(&object.metadata)));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(versions),
+            }
+        }
+    };
+    let timed = tokio::time::timeout(LIST_LIMIT, pages).await;
+    timed.unwrap_or(Err(ListError::TimedOut(kind)))
+}

@@ -1,0 +1,316 @@
+//! Cluster side: the loop of the leader, which looks, decides and writes.
+//!
+//! ```text
+//! stores ─► View ─► World ─► diff ─► policy step ─► plan ─► writer ─► API server
+//!    ▲                                                         │
+//!    └──────────── watch ◄──────── answers ◄───────────────────┘
+//! ```
+//!
+//! One task owns the policy's state. A round is a pure computation over the newest objects known;
+//! calls run beside it, one at a time to each object, and their answers start the next round. What
+//! the policy has decided and the ledger does not show yet is the assumed state; nothing acts on
+//! it before the ledger's write has come through.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use super::catch_up::catch_up;
+use super::pools::PoolState;
+use super::publish::Publisher;
+use super::view::View;
+use super::writer::{Answer, Writer};
+use super::{Context, Error};
+use crate::policy::Millis;
+use crate::translate::ledger::owned;
+use crate::translate::plan::{self, Action, Memory, Target};
+
+/// Changes that come within this time are looked at together.
+const GATHER: Duration = Duration::from_millis(3);
+/// Everything is looked at anew after this long, whether something changed or not.
+const AUDIT: Duration = Duration::from_secs(1);
+/// Calls under way at a time that something waits for.
+const URGENT_MAX: usize = 24;
+/// Calls under way at a time that nothing waits for.
+const REST_MAX: usize = 6;
+/// Pause before a failed write is tried again; it doubles with each failure.
+const RETRY: Millis = Millis(100);
+/// The longest such pause.
+const RETRY_MAX: Millis = Millis::from_secs(10);
+
+/// Leads whenever this replica holds the lease, until `stop` is cancelled.
+pub(super) async fn run(context: Context, stop: CancellationToken) -> Result<(), Error> {
+    let (publisher, events) = Publisher::new(context.client.clone(), context.metrics.clone());
+    let mut background = JoinSet::new();
+    background.spawn(events);
+    let lead = async {
+        let mut leadership = context.leadership.clone();
+        while let Ok(term) = leadership.acquired().await {
+            let mut lost = context.leadership.clone();
+            tokio::select! {
+                () = Engine::lead(&context, &publisher) => {}
+                () = lost.lost(term.number) => info!("no longer leading, decisions stop"),
+            }
+        }
+    };
+    // The end of the campaign is reported by the campaign.
+    stop.run_until_cancelled(lead).await;
+    stop.cancelled().await;
+    Ok(())
+}
+
+struct Engine<'a> {
+    context: &'a Context,
+    publisher: &'a Publisher,
+    writer: Writer,
+    view: View,
+    pools: BTreeMap<String, PoolState>,
+    strays: Memory,
+    calls: JoinSet<(Call, Answer)>,
+    under_way: BTreeMap<Target, bool>,
+    failures: BTreeMap<Target, (u32, Millis)>,
+}
+
+/// What a call under way is for.
+struct Call {
+    target: Target,
+    pool: String,
+    urgent: bool,
+}
+
+/// Why the engine starts over.
+struct StartOver(String);
+
+impl<'a> Engine<'a> {
+    /// Leads until it is dropped. Each life begins with what the API server says.
+    async fn lead(context: &'a Context, publisher: &'a Publisher) {
+        while let Err(error) = context.stores.wait_synced(Duration::from_secs(60)).await {
+            warn!(%error, "leading must wait");
+        }
+        loop {
+            catch_up(context).await;
+            context.metrics.rebuilds.inc();
+            let mut engine = Self::new(context, publisher);
+            info!("state is rebuilt from the ledgers");
+            let StartOver(why) = engine.rounds().await;
+            warn!(why, "starting over from the ledgers");
+            // Writes under way end first, so that what is read next includes them.
+            while engine.calls.join_next().await.is_some() {}
+        }
+    }
+
+    fn new(context: &'a Context, publisher: &'a Publisher) -> Self {
+        let writer = Writer::new(context.client.clone(), context.metrics.clone());
+        Self {
+            context,
+            publisher,
+            writer,
+            view: View::default(),
+            pools: BTreeMap::new(),
+            strays: Memory::default(),
+            calls: JoinSet::new(),
+            under_way: BTreeMap::new(),
+            failures: BTreeMap::new(),
+        }
+    }
+
+    async fn rounds(&mut self) -> StartOver {
+        let mut changed = self.context.stores.changed();
+        loop {
+            changed.borrow_and_update();
+            let wake = match self.round() {
+                Ok(wake) => wake,
+                Err(start_over) => return start_over,
+            };
+            tokio::select! {
+                result = changed.changed() => {
+                    if result.is_err() {
+                        return StartOver("the stores ended".to_owned());
+                    }
+                    tokio::time::sleep(GATHER).await;
+                }
+                Some(done) = self.calls.join_next() => {
+                    if let Err(start_over) = self.answered(done) {
+                        return start_over;
+                    }
+                }
+                () = tokio::time::sleep(wake) => {}
+            }
+            while let Some(done) = self.calls.try_join_next() {
+                if let Err(start_over) = self.answered(done) {
+                    return start_over;
+                }
+            }
+        }
+    }
+
+    /// Looks at everything once. Returns after how long to look again at the latest.
+    fn round(&mut self) -> Result<Duration, StartOver> {
+        let now = self.context.clock.now();
+        self.view.refresh(&self.context.stores, now);
+        let members = self.view.members();
+        self.pools.retain(|name, _| members.contains_key(name));
+        let mut wake = now + Millis(u64::try_from(AUDIT.as_millis()).unwrap_or(u64::MAX));
+        for (name, members) in &members {
+            let state = self.pools.entry(name.clone()).or_default();
+            let Some(world) = state.look(&self.view, name, members, self.context, now) else {
+                continue;
+            };
+            let start = crate::clock::instant();
+            state.step(&world);
+            self.context.metrics.step_duration.observe(start.elapsed().as_secs_f64());
+            let plan = state.plan(&world);
+            if let Some(why) = plan.rebuild {
+                return Err(StartOver(why));
+            }
+            wake = wake.min(state.next_wakeup(now).unwrap_or(wake));
+            self.start(name, plan.actions, now);
+            self.write_status(name, &world, now);
+            self.publish(name);
+        }
+        self.tidy_strays(now);
+        let retries = self.failures.values().map(|&(_, until)| until).filter(|&until| until > now);
+        wake = retries.min().map_or(wake, |until| wake.min(until));
+        Ok(Duration::from_millis(wake.since(now).0.max(1)))
+    }
+
+    /// Pods of pools that do not exist, and ledgers of pools that are gone.
+    fn tidy_strays(&mut self, now: Millis) {
+        let mut actions = Vec::new();
+        let stray = |pool: &String| !self.view.pools.contains_key(pool);
+        for pod in self.view.pods.values() {
+            if pod.is_ours() && pod.can_be_bound() && stray(&pod.pool) {
+                actions.extend(plan::no_such_pool(pod, now, &mut self.strays));
+            }
+        }
+        for (name, ledger) in &self.view.ledgers {
+            let held = ledger.status.as_ref().is_some_and(|s| !s.reservations.is_empty());
+            if stray(&ledger.spec.pool) && !held {
+                let uid = ledger.metadata.uid.clone().unwrap_or_default();
+                actions.push(Action::DeleteLedger { name: name.clone(), uid });
+            }
+        }
+        self.strays.retain(|uid| self.view.pods.contains_key(uid));
+        self.start("", actions, now);
+    }
+
+    /// Starts the calls for which there is room, one at a time to each object.
+    fn start(&mut self, pool: &str, actions: Vec<Action>, now: Millis) {
+        let mut pressing: Vec<Action> = actions;
+        pressing.sort_by_key(|action| !action.urgent());
+        for action in pressing {
+            let (target, urgent) = (action.target(), action.urgent());
+            if self.may_start(&target, urgent, now) {
+                if let Target::Ledger(node) = &target
+                    && let Some(state) = self.pools.get_mut(pool)
+                {
+                    state.records.write_starts(node);
+                }
+                let writer = self.writer.clone();
+                self.call(pool, target, urgent, async move { writer.carry_out(action, now).await });
+            }
+        }
+    }
+
+    fn may_start(&self, target: &Target, urgent: bool, now: Millis) -> bool {
+        let most = if urgent { URGENT_MAX } else { REST_MAX };
+        let busy = self.under_way.values().filter(|&&other| other == urgent).count();
+        let backing_off = self.failures.get(target).is_some_and(|&(_, until)| now < until);
+        busy < most && !backing_off && !self.under_way.contains_key(target)
+    }
+
+    fn call(
+        &mut self,
+        pool: &str,
+        target: Target,
+        urgent: bool,
+        call: impl Future<Output = Answer> + Send + 'static,
+    ) {
+        self.under_way.insert(target.clone(), urgent);
+        let call_for = Call { target, pool: pool.to_owned(), urgent };
+        self.calls.spawn(async move { (call_for, call.await) });
+    }
+
+    fn write_status(&mut self, name: &str, world: &crate::translate::World, now: Millis) {
+        let target = Target::Pool(name.to_owned());
+        if !self.may_start(&target, false, now) {
+            return;
+        }
+        let Some(status) = self.pools.get_mut(name).and_then(|s| s.status_due(world)) else {
+            return;
+        };
+        let (writer, pool) = (self.writer.clone(), name.to_owned());
+        self.call(name, target, false, async move { writer.write_pool(&pool, &status).await });
+    }
+
+    /// Publishes what is decided and written.
+    fn publish(&mut self, name: &str) {
+        let writing: BTreeSet<String> = self
+            .under_way
+            .keys()
+            .filter_map(|target| match target {
+                Target::Ledger(node) => Some(node.clone()),
+                Target::Pod(_) | Target::Eviction(_) | Target::Node(_) | Target::Pool(_) => None,
+            })
+            .collect();
+        let Some(state) = self.pools.get_mut(name) else { return };
+        for record in state.records.settled(&writing, &state.dirty) {
+            self.publisher.publish(&record);
+        }
+    }
+
+    fn answered(
+        &mut self,
+        done: Result<(Call, Answer), tokio::task::JoinError>,
+    ) -> Result<(), StartOver> {
+        let (call, answer) = match done {
+            Ok(done) => done,
+            Err(error) => {
+                error!(%error, "a write panicked");
+                return Err(StartOver("a write panicked".to_owned()));
+            }
+        };
+        self.under_way.remove(&call.target);
+        let now = self.context.clock.now();
+        let failed = matches!(answer, Answer::Failed(_));
+        match answer {
+            Answer::Ledger(ledger) => {
+                let name = ledger.metadata.name.clone().unwrap_or_default();
+                self.view.saw_ledger(*ledger, None);
+                if let Some(state) = self.pools.get_mut(&call.pool) {
+                    for record in state.records.written(&name) {
+                        self.publisher.publish(&record);
+                    }
+                }
+            }
+            Answer::Created(ledger) => self.view.saw_ledger(*ledger, Some(now)),
+            Answer::Pod(pod) => self.view.wrote_pod(&pod),
+            Answer::Node(node) => self.view.wrote_node(&node),
+            Answer::Done => {}
+            Answer::Gone => debug!(target = ?call.target, "object is gone"),
+            Answer::Overtaken { read, fresh } => {
+                let mine = owned(&read);
+                let theirs = owned(&fresh.status.clone().unwrap_or_default());
+                let name = fresh.metadata.name.clone().unwrap_or_default();
+                self.view.saw_ledger(*fresh, None);
+                if mine != theirs {
+                    return Err(StartOver(format!("somebody else wrote the ledger of {name}")));
+                }
+            }
+            Answer::Failed(error) => {
+                let count = self.failures.get(&call.target).map_or(0, |&(count, _)| count);
+                let pause = Millis(RETRY.0 << count.min(16)).min(RETRY_MAX);
+                self.failures.insert(call.target.clone(), (count + 1, now + pause));
+                let (target, urgent) = (&call.target, call.urgent);
+                warn!(?target, urgent, attempts = count + 1, %error, "write failed");
+            }
+        }
+        if !failed {
+            self.failures.remove(&call.target);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,216 @@
+//! Cluster side: one pool as the leader runs it: the policy's state and what goes with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tracing::{debug, error, warn};
+
+use super::Context;
+use super::view::View;
+use crate::api::{GpuPool, GpuPoolStatus};
+use crate::policy::{Config, Decision, Millis, Pool};
+use crate::translate::members::Members;
+use crate::translate::plan::{self, Action, Memory, Plan, Target};
+use crate::translate::record::{self, Record};
+use crate::translate::restore::restore;
+use crate::translate::status::{self, Troubles};
+use crate::translate::text::Words;
+use crate::translate::{Known, PodFacts, World, diff, pool as settings};
+
+/// Time between two writes of a pool's status.
+const STATUS_EVERY: Millis = Millis(500);
+
+/// One pool.
+#[derive(Default)]
+pub(super) struct PoolState {
+    /// The policy's state, once there is one.
+    run: Option<Run>,
+    /// Decisions that are not published yet.
+    pub(super) records: Records,
+    /// Nodes whose ledger does not show the policy's state yet.
+    pub(super) dirty: BTreeSet<String>,
+    memory: Memory,
+    troubles: Troubles,
+    status_at: Millis,
+    status_sent: Option<GpuPoolStatus>,
+}
+
+struct Run {
+    pool: Pool,
+    known: Known,
+}
+
+impl PoolState {
+    /// What concerns the pool now. Nothing, while its settings have never been usable.
+    pub(super) fn look(
+        &mut self,
+        view: &View,
+        name: &str,
+        members: &Members,
+        context: &Context,
+        now: Millis,
+    ) -> Option<World> {
+        let object = view.pools.get(name)?;
+        let config = self.settings(object);
+        let mut world = view.world(name, members, config?, now)?;
+        self.troubles.claimed_elsewhere.clone_from(&members.claimed_elsewhere);
+        if self.run.is_none() {
+            match restore(&world) {
+                Ok((pool, known)) => self.run = Some(Run { pool, known }),
+                Err(error) => {
+                    error!(pool = name, %error, "cannot restore the pool");
+                    return None;
+                }
+            }
+        }
+        let run = self.run.as_ref()?;
+        for job in run.pool.nodes().values().flat_map(|node| node.holdings.keys()) {
+            let Some(who) = run.known.ids.pod(*job) else { continue };
+            if !world.pods.contains_key(&who.uid)
+                && let Some(pod) = context.stores.last_words(&who.uid)
+            {
+                world.last_words.insert(who.uid.clone(), Arc::new(PodFacts::read(&pod)));
+            }
+        }
+        Some(world)
+    }
+
+    /// The settings that the pool is run by: those of its spec, or the last usable ones.
+    fn settings(&mut self, object: &GpuPool) -> Option<Config> {
+        let mut fresh = Known::default();
+        let known = self.run.as_mut().map_or(&mut fresh, |run| &mut run.known);
+        match settings::config(&object.spec, |namespace| known.ids.tenant(namespace)) {
+            Ok(config) => {
+                self.troubles.bad_spec = None;
+                Some(config)
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if self.troubles.bad_spec.as_ref() != Some(&text) {
+                    let pool = object.metadata.name.as_deref().unwrap_or_default();
+                    warn!(pool, error = text, "spec is not followed");
+                    self.troubles.bad_spec = Some(text);
+                }
+                self.run.as_ref().map(|run| run.pool.config().clone())
+            }
+        }
+    }
+
+    /// Tells the policy what is new and takes its decisions.
+    pub(super) fn step(&mut self, world: &World) {
+        let Some(Run { pool, known }) = &mut self.run else { return };
+        known.learn(world, pool);
+        let inputs = diff(world, pool, known);
+        if !inputs.is_empty() {
+            let text = serde_json::to_string(&inputs).unwrap_or_default();
+            debug!(pool = world.name, now = world.now.0, inputs = text, "step");
+        }
+        known.note(&inputs, world, pool);
+        let decisions = pool.step(inputs, world.now);
+        for decision in &decisions {
+            if let Decision::Unreserved { job, node, reason, .. } = *decision {
+                known.taken_back.insert(job, (node, reason));
+            }
+            if let Decision::Refused { .. } = decision {
+                self.troubles.refused_commits += 1;
+            }
+            let record = record::record(decision, &Words { pool, known, world });
+            self.records.add(record);
+        }
+        known.tidy(world, pool);
+    }
+
+    /// What is to be written now.
+    pub(super) fn plan(&mut self, world: &World) -> Plan {
+        let Some(Run { pool, known }) = &self.run else { return Plan::default() };
+        let plan = plan::plan(world, pool, known, &mut self.memory);
+        self.dirty = plan
+            .actions
+            .iter()
+            .filter(|action| matches!(action, Action::WriteLedger { .. }))
+            .filter_map(|action| match action.target() {
+                Target::Ledger(name) => Some(name),
+                Target::Pod(_) | Target::Eviction(_) | Target::Node(_) | Target::Pool(_) => None,
+            })
+            .collect();
+        plan
+    }
+
+    /// When the pool must be looked at again without anything new.
+    pub(super) fn next_wakeup(&self, now: Millis) -> Option<Millis> {
+        let run = self.run.as_ref()?;
+        run.pool.next_wakeup(now).into_iter().chain(run.known.next_wakeup()).min()
+    }
+
+    /// The status to write, if the object shows another one and enough time has passed.
+    pub(super) fn status_due(&mut self, world: &World) -> Option<GpuPoolStatus> {
+        let Run { pool, known } = self.run.as_ref()?;
+        if world.now < self.status_at + STATUS_EVERY {
+            return None;
+        }
+        let status = status::render(pool, known, world, &self.troubles);
+        // The watch may trail our own last write, so that is compared as well.
+        let shown = world.pool.status.as_ref() == Some(&status);
+        if shown || self.status_sent.as_ref() == Some(&status) && world.now < self.resend_at() {
+            return None;
+        }
+        self.status_at = world.now;
+        self.status_sent = Some(status.clone());
+        Some(status)
+    }
+
+    fn resend_at(&self) -> Millis {
+        self.status_at + Millis(STATUS_EVERY.0 * 10)
+    }
+
+    /// The policy's state, for figures.
+    pub(super) fn policy(&self) -> Option<&Pool> {
+        self.run.as_ref().map(|run| &run.pool)
+    }
+}
+
+/// Decisions on their way to being published: a decision counts once the ledger shows it, since a
+/// ledger that somebody else wrote takes it back.
+#[derive(Default)]
+pub(super) struct Records {
+    /// By node; the empty name where there is none.
+    waiting: BTreeMap<String, Vec<Record>>,
+    writing: BTreeMap<String, Vec<Record>>,
+}
+
+impl Records {
+    fn add(&mut self, record: Record) {
+        let node = record.node.clone().unwrap_or_default();
+        self.waiting.entry(node).or_default().push(record);
+    }
+
+    /// A write of the node's ledger starts, which includes all that waits.
+    pub(super) fn write_starts(&mut self, node: &str) {
+        let waiting = self.waiting.remove(node).unwrap_or_default();
+        self.writing.entry(node.to_owned()).or_default().extend(waiting);
+    }
+
+    /// The write came through.
+    pub(super) fn written(&mut self, node: &str) -> Vec<Record> {
+        self.writing.remove(node).unwrap_or_default()
+    }
+
+    /// Decisions about nodes whose ledger shows everything.
+    pub(super) fn settled(
+        &mut self,
+        writing: &BTreeSet<String>,
+        dirty: &BTreeSet<String>,
+    ) -> Vec<Record> {
+        let mut settled = Vec::new();
+        for queue in [&mut self.writing, &mut self.waiting] {
+            queue.retain(|node, records| {
+                let keep = writing.contains(node) || dirty.contains(node);
+                if !keep {
+                    settled.append(records);
+                }
+                keep
+            });
+        }
+        settled
+    }
+}

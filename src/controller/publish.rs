@@ -1,0 +1,119 @@
+//! Cluster side: what was decided, as log lines, Events and counters, all from one record.
+//!
+//! Events are a courtesy: they are written in the background from a bounded queue, and one that
+//! finds it full is counted and dropped. The log line is never dropped.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::api::names;
+use crate::metrics::{Metrics, QueueLabel};
+use crate::translate::record::Record;
+
+/// Events that may wait to be written: a burst of some hundred admissions.
+const QUEUE: usize = 1_024;
+/// How long writing one Event may take.
+const CALL_LIMIT: Duration = Duration::from_secs(5);
+/// The API server refuses longer notes.
+const NOTE_MAX: usize = 1_000;
+const LABEL: QueueLabel = QueueLabel { queue: "events" };
+
+/// Publishes records.
+#[derive(Clone)]
+pub(super) struct Publisher {
+    events: mpsc::Sender<(Event, ObjectReference)>,
+    metrics: Metrics,
+}
+
+impl Publisher {
+    /// A publisher, and the task that writes its Events until every publisher is gone.
+    pub(super) fn new(client: Client, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send) {
+        let (events, queue) = mpsc::channel(QUEUE);
+        let writer = write(client, metrics.clone(), queue);
+        (Self { events, metrics }, writer)
+    }
+
+    /// Publishes one record: a log line, and an Event on the pod that it is about, or else on the
+    /// node's ledger.
+    pub(super) fn publish(&self, record: &Record) {
+        let json = serde_json::to_string(&record.decision).unwrap_or_default();
+        let node = record.node.as_deref().unwrap_or_default();
+        let pod = record.pod.as_ref();
+        let pod = pod.map(|who| format!("{}/{}", who.namespace, who.name)).unwrap_or_default();
+        let (pool, reason, message) = (&record.pool, record.reason, &record.message);
+        if record.warning {
+            warn!(%pool, node, pod, reason, decision = json, "{message}");
+        } else {
+            info!(%pool, node, pod, reason, decision = json, "{message}");
+        }
+        let event = Event {
+            type_: if record.warning { EventType::Warning } else { EventType::Normal },
+            reason: record.reason.to_owned(),
+            note: Some(cut(&record.message)),
+            action: record.reason.to_owned(),
+            secondary: None,
+        };
+        if self.events.try_send((event, regarding(record))).is_err() {
+            self.metrics.outbox_dropped.get_or_create_owned(&LABEL).inc();
+        }
+    }
+}
+
+fn regarding(record: &Record) -> ObjectReference {
+    if let Some(pod) = &record.pod {
+        return ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(pod.namespace.clone()),
+            name: Some(pod.name.clone()),
+            uid: Some(pod.uid.clone()),
+            ..ObjectReference::default()
+        };
+    }
+    let (kind, name) = match &record.node {
+        Some(node) => ("GpuNode", node),
+        None => ("GpuPool", &record.pool),
+    };
+    ObjectReference {
+        api_version: Some(format!("{}/{}", names::GROUP, names::VERSION)),
+        kind: Some(kind.to_owned()),
+        name: Some(name.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+fn cut(message: &str) -> String {
+    if message.len() <= NOTE_MAX {
+        return message.to_owned();
+    }
+    let end = (0..=NOTE_MAX).rev().find(|&at| message.is_char_boundary(at)).unwrap_or_default();
+    message[..end].to_owned()
+}
+
+async fn write(
+    client: Client,
+    metrics: Metrics,
+    mut queue: mpsc::Receiver<(Event, ObjectReference)>,
+) {
+    let instance = std::env::var("POD_NAME").ok();
+    let reporter = Reporter { controller: names::MANAGER_CONTROLLER.to_owned(), instance };
+    let recorder = Recorder::new(client, reporter);
+    while let Some((event, regarding)) = queue.recv().await {
+        let waiting = i64::try_from(queue.len()).unwrap_or(i64::MAX);
+        metrics.outbox_depth.get_or_create_owned(&LABEL).set(waiting);
+        let name = regarding.name.clone().unwrap_or_default();
+        let call = recorder.publish(&event, &regarding);
+        let error = match tokio::time::timeout(CALL_LIMIT, call).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {CALL_LIMIT:?}"),
+        };
+        metrics.outbox_dropped.get_or_create_owned(&LABEL).inc();
+        warn!(reason = event.reason, regarding = name, error, "Event not written");
+    }
+}

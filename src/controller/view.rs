@@ -1,0 +1,183 @@
+//! Cluster side: the newest that is known of each object: the watch's word, or the answer to our
+//! own last write where the watch trails it.
+//!
+//! Objects are read into facts once per version. An answer is forgotten as soon as the watch shows
+//! that version or a later one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use super::stores::Stores;
+use crate::api::{GpuNode, GpuPool};
+use crate::policy::Millis;
+use crate::translate::members::{self, Members};
+use crate::translate::pod::version;
+use crate::translate::{NodeFacts, PodFacts, World};
+
+/// How long an object that we created is believed in although the watch does not show it.
+const CREATED_TRUST: Millis = Millis::from_secs(10);
+
+/// Facts of everything in the stores.
+#[derive(Default)]
+pub(super) struct View {
+    /// Pods by UID.
+    pub(super) pods: BTreeMap<String, Arc<PodFacts>>,
+    /// Nodes by name.
+    pub(super) nodes: BTreeMap<String, Arc<NodeFacts>>,
+    /// Ledgers by name of the node.
+    pub(super) ledgers: BTreeMap<String, Arc<GpuNode>>,
+    /// Pools by name.
+    pub(super) pools: BTreeMap<String, Arc<GpuPool>>,
+    node_versions: BTreeMap<String, u64>,
+    own_pods: BTreeMap<String, Arc<PodFacts>>,
+    own_ledgers: BTreeMap<String, Own<GpuNode>>,
+    own_nodes: BTreeMap<String, Own<NodeFacts>>,
+}
+
+/// The answer to a write of ours.
+struct Own<T> {
+    object: Arc<T>,
+    version: u64,
+    /// Set for an object that we created: until when it may be missing from the watch.
+    until: Option<Millis>,
+}
+
+impl View {
+    /// Brings the facts up to date.
+    pub(super) fn refresh(&mut self, stores: &Stores, now: Millis) {
+        self.refresh_pods(stores);
+        self.refresh_nodes(stores);
+        self.refresh_ledgers(stores, now);
+        self.pools = stores
+            .pools
+            .state()
+            .into_iter()
+            .filter_map(|pool| Some((pool.metadata.name.clone()?, pool)))
+            .collect();
+    }
+
+    /// Takes in the answer to a write of a pod.
+    pub(super) fn wrote_pod(&mut self, pod: &Pod) {
+        let facts = Arc::new(PodFacts::read(pod));
+        let uid = facts.who.uid.clone();
+        if self.pods.get(&uid).is_some_and(|known| known.version < facts.version) {
+            self.pods.insert(uid.clone(), Arc::clone(&facts));
+            self.own_pods.insert(uid, facts);
+        }
+    }
+
+    /// Takes in the answer to a write of a node.
+    pub(super) fn wrote_node(&mut self, node: &Node) {
+        let version = version(node.metadata.resource_version.as_deref());
+        let object = Arc::new(NodeFacts::read(node));
+        let own = Own { object: Arc::clone(&object), version, until: None };
+        self.own_nodes.insert(object.name.clone(), own);
+    }
+
+    /// Takes in a ledger as the API server gave it in answer to a write or a read. `created` tells
+    /// until when the watch may still not know of it.
+    pub(super) fn saw_ledger(&mut self, ledger: GpuNode, created: Option<Millis>) {
+        let Some(name) = ledger.metadata.name.clone() else { return };
+        let version = version(ledger.metadata.resource_version.as_deref());
+        let own =
+            Own { object: Arc::new(ledger), version, until: created.map(|at| at + CREATED_TRUST) };
+        self.own_ledgers.insert(name, own);
+    }
+
+    /// What concerns each pool. `settings` gives a pool the settings that it is run by.
+    pub(super) fn members(&self) -> BTreeMap<String, Members> {
+        members::assign(&self.pools, &self.nodes, &self.ledgers)
+    }
+
+    /// What concerns one pool.
+    pub(super) fn world(
+        &self,
+        name: &str,
+        members: &Members,
+        config: crate::policy::Config,
+        now: Millis,
+    ) -> Option<World> {
+        let pool = Arc::clone(self.pools.get(name)?);
+        let resource = &pool.spec.resource_name;
+        let concerns = |pod: &PodFacts| {
+            (pod.is_ours() && pod.pool == name)
+                || (pod.gpus(resource) > 0
+                    && pod.node.as_ref().is_some_and(|node| members.nodes.contains_key(node)))
+        };
+        let pods = self.pods.iter().filter(|(_, pod)| concerns(pod));
+        let ledgers = self.ledgers.iter().filter(|(_, ledger)| ledger.spec.pool == name);
+        Some(World {
+            now,
+            name: name.to_owned(),
+            config,
+            pods: pods.map(|(uid, pod)| (uid.clone(), Arc::clone(pod))).collect(),
+            last_words: BTreeMap::new(),
+            nodes: members.nodes.clone(),
+            leaving: members.leaving.clone(),
+            ledgers: ledgers.map(|(name, ledger)| (name.clone(), Arc::clone(ledger))).collect(),
+            pool,
+        })
+    }
+
+    fn refresh_pods(&mut self, stores: &Stores) {
+        let mut pods = BTreeMap::new();
+        for pod in stores.pods.state() {
+            let Some(uid) = pod.metadata.uid.clone() else { continue };
+            let seen = version(pod.metadata.resource_version.as_deref());
+            let known = self.pods.remove(&uid).filter(|known| known.version == seen);
+            let mut facts = known.unwrap_or_else(|| Arc::new(PodFacts::read(&pod)));
+            if let Some(own) = self.own_pods.remove(&uid)
+                && own.version > seen
+            {
+                facts = Arc::clone(&own);
+                self.own_pods.insert(uid.clone(), own);
+            }
+            pods.insert(uid, facts);
+        }
+        self.own_pods.retain(|uid, _| pods.contains_key(uid));
+        self.pods = pods;
+    }
+
+    fn refresh_nodes(&mut self, stores: &Stores) {
+        let mut nodes = BTreeMap::new();
+        let mut versions = BTreeMap::new();
+        for node in stores.nodes.state() {
+            let Some(name) = node.metadata.name.clone() else { continue };
+            let seen = version(node.metadata.resource_version.as_deref());
+            let same = self.node_versions.get(&name) == Some(&seen);
+            let known = self.nodes.remove(&name).filter(|_| same && seen > 0);
+            let own = self.own_nodes.remove(&name).filter(|own| own.version > seen);
+            versions.insert(name.clone(), if own.is_some() { 0 } else { seen });
+            let facts = match own {
+                Some(own) => {
+                    let object = Arc::clone(&own.object);
+                    self.own_nodes.insert(name.clone(), own);
+                    object
+                }
+                None => known.unwrap_or_else(|| Arc::new(NodeFacts::read(&node))),
+            };
+            nodes.insert(name, facts);
+        }
+        self.nodes = nodes;
+        self.node_versions = versions;
+    }
+
+    fn refresh_ledgers(&mut self, stores: &Stores, now: Millis) {
+        let mut ledgers: BTreeMap<String, Arc<GpuNode>> = stores
+            .gpu_nodes
+            .state()
+            .into_iter()
+            .filter_map(|ledger| Some((ledger.metadata.name.clone()?, ledger)))
+            .collect();
+        self.own_ledgers.retain(|name, own| match ledgers.get(name) {
+            Some(seen) => version(seen.metadata.resource_version.as_deref()) < own.version,
+            None => own.until.is_some_and(|until| now < until),
+        });
+        for (name, own) in &self.own_ledgers {
+            ledgers.insert(name.clone(), Arc::clone(&own.object));
+        }
+        self.ledgers = ledgers;
+    }
+}

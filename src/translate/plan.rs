@@ -1,0 +1,306 @@
+//! Pure: what the objects say against what they should say, as writes to carry out.
+//!
+//! Like [`super::diff`] in the other direction, this compares whole states. A write that was lost
+//! in a crash is found missing at the next look. The order that safety needs is a condition on
+//! what the objects show: a pod's gate goes only after the ledger shows its reservation and the
+//! pod its nomination.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use super::pod::{Admitted, shape_name};
+use super::restore::BIND_DOUBT;
+use super::time::millis;
+use super::world::Released;
+use super::{Ids, Known, NodeFacts, PodFacts, World, ledger};
+use crate::api::{GpuNode, GpuNodeSpec, GpuNodeStatus, PodRef};
+use crate::policy::{Holding, JobId, Millis, NodeId, Pool, Shape, Stage};
+
+mod tell;
+
+pub use tell::{Memory, no_such_pool};
+
+/// One write.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Action {
+    /// Create the ledger of a node.
+    CreateLedger(Box<GpuNode>),
+    /// Delete the ledger of a node that is gone, is another one now, or left the pool.
+    DeleteLedger {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Write the status of a ledger, on condition that it is as it was read.
+    WriteLedger {
+        /// The object with its new status.
+        object: Box<GpuNode>,
+        /// The status that it was read with.
+        read: Box<GpuNodeStatus>,
+    },
+    /// Set our condition and the nomination of a pod.
+    Tell {
+        /// The pod.
+        pod: PodRef,
+        /// The condition.
+        admitted: Admitted,
+        /// Whether the condition's status changes, and with it its time.
+        flips: bool,
+        /// The nominated node, or none; `None` leaves it as it is.
+        nominate: Option<Option<String>>,
+        /// Whether something waits for it; a mere change of wording may be late.
+        urgent: bool,
+    },
+    /// Remove our gate.
+    Ungate {
+        /// The pod.
+        pod: PodRef,
+        /// Where in the list of gates ours stands.
+        index: usize,
+    },
+    /// Record a pod's sequence number on it.
+    Number {
+        /// The pod.
+        pod: PodRef,
+        /// The number.
+        sequence: u64,
+    },
+    /// Ask the cluster autoscaler to spare a node, or no longer.
+    Spare {
+        /// The node.
+        node: String,
+        /// Whether to spare it.
+        spare: bool,
+    },
+    /// Evict a pod.
+    Evict {
+        /// The pod.
+        pod: PodRef,
+    },
+}
+
+/// The object that an action writes to: one write at a time to each.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Target {
+    /// The ledger of a node, by name.
+    Ledger(String),
+    /// A pod, by UID.
+    Pod(String),
+    /// A pod's eviction, by UID.
+    Eviction(String),
+    /// A node, by name.
+    Node(String),
+    /// A pool, by name.
+    Pool(String),
+}
+
+impl Action {
+    /// The object that it writes to.
+    pub fn target(&self) -> Target {
+        let name = |node: &GpuNode| node.metadata.name.clone().unwrap_or_default();
+        match self {
+            Self::CreateLedger(node) | Self::WriteLedger { object: node, .. } => {
+                Target::Ledger(name(node))
+            }
+            Self::DeleteLedger { name, .. } => Target::Ledger(name.clone()),
+            Self::Tell { pod, .. } | Self::Ungate { pod, .. } | Self::Number { pod, .. } => {
+                Target::Pod(pod.uid.clone())
+            }
+            Self::Spare { node, .. } => Target::Node(node.clone()),
+            Self::Evict { pod } => Target::Eviction(pod.uid.clone()),
+        }
+    }
+
+    /// Whether something waits for it.
+    pub fn urgent(&self) -> bool {
+        match self {
+            Self::CreateLedger(_)
+            | Self::WriteLedger { .. }
+            | Self::DeleteLedger { .. }
+            | Self::Ungate { .. } => true,
+            Self::Tell { urgent, .. } => *urgent,
+            Self::Number { .. } | Self::Spare { .. } | Self::Evict { .. } => false,
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Plan {
+    /// Writes, the most pressing first.
+    pub actions: Vec<Action>,
+    /// A ledger shows what cannot be brought together with the policy's state: it must be rebuilt.
+    pub rebuild: Option<String>,
+}
+
+/// Compares the objects of `world` with the policy's state.
+pub fn plan(world: &World, pool: &Pool, known: &Known, memory: &mut Memory) -> Plan {
+    let mut plan = Plan::default();
+    ledgers(world, pool, known, &mut plan);
+    pods(world, pool, known, memory, &mut plan);
+    spare(world, pool, known, &mut plan);
+    evictions(world, pool, known, &mut plan);
+    plan
+}
+
+fn ledgers(world: &World, pool: &Pool, known: &Known, plan: &mut Plan) {
+    for facts in world.nodes.values() {
+        let Some(object) = world.ledgers.get(&facts.name) else {
+            plan.actions.push(Action::CreateLedger(Box::new(new_ledger(world, facts))));
+            continue;
+        };
+        let Some(id) = known.ids.node(&facts.name, &facts.uid) else { continue };
+        let Some(node) = pool.nodes().get(&id) else { continue };
+        if object.spec.node_uid != facts.uid {
+            continue;
+        }
+        let base = object.status.clone().unwrap_or_default();
+        if let Some(why) = irreconcilable(world, pool, known, id, &base) {
+            plan.rebuild.get_or_insert(why);
+            continue;
+        }
+        let mut status = ledger::render(node, known, world, &base);
+        if Some(&status) != object.status.as_ref() {
+            status.revision = base.revision + 1;
+            let object = Box::new(GpuNode { status: Some(status), ..GpuNode::clone(object) });
+            plan.actions.push(Action::WriteLedger { object, read: Box::new(base) });
+        }
+    }
+    for (name, object) in &world.ledgers {
+        let current = world.nodes.get(name);
+        if current.is_none_or(|facts| facts.uid != object.spec.node_uid) {
+            let uid = object.metadata.uid.clone().unwrap_or_default();
+            plan.actions.push(Action::DeleteLedger { name: name.clone(), uid });
+        }
+    }
+}
+
+/// A binding that an extender posted for a pod whose reservation the policy has given up: only
+/// what the ledger says can be true.
+fn irreconcilable(
+    world: &World,
+    pool: &Pool,
+    known: &Known,
+    id: NodeId,
+    base: &GpuNodeStatus,
+) -> Option<String> {
+    base.reservations.iter().find_map(|reservation| {
+        let posted = millis(reservation.bound_at.as_ref()?);
+        let job = known.ids.job(&reservation.uid);
+        let holds = job.is_some_and(|job| pool.node_of(job) == Some(id));
+        let over = known.released.get(&reservation.uid) == Some(&Released::Over);
+        let settled = holds || over || posted + BIND_DOUBT < world.now;
+        (!settled).then(|| {
+            format!(
+                "pod {}/{} was being bound when its reservation was taken back",
+                reservation.namespace, reservation.name
+            )
+        })
+    })
+}
+
+fn new_ledger(world: &World, facts: &NodeFacts) -> GpuNode {
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: facts.name.clone(),
+        uid: facts.uid.clone(),
+        ..OwnerReference::default()
+    };
+    GpuNode {
+        metadata: ObjectMeta {
+            name: Some(facts.name.clone()),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: GpuNodeSpec { pool: world.name.clone(), node_uid: facts.uid.clone() },
+        status: None,
+    }
+}
+
+fn pods(world: &World, pool: &Pool, known: &Known, memory: &mut Memory, plan: &mut Plan) {
+    let mut later = Vec::new();
+    let look = tell::Look::new(world, pool, known);
+    for pod in world.ours().filter(|pod| pod.ended.is_none()) {
+        let job = known.ids.job(&pod.who.uid);
+        if let Some(job) = job
+            && let Some((id, holding)) = pool.node_of(job).zip(pool.holding(job))
+        {
+            admitted(&look, pod, job, id, holding, memory, plan);
+        } else if pod.can_be_bound()
+            && let Some(tell) = tell::waiting(&look, pod, job, memory)
+        {
+            plan.actions.push(tell);
+        }
+        let sequence = job.and_then(Ids::sequence);
+        if let Some(sequence) = sequence.filter(|number| pod.sequence != Some(*number)) {
+            later.push(Action::Number { pod: pod.who.clone(), sequence });
+        }
+    }
+    memory.retain(|uid| world.pods.contains_key(uid));
+    plan.actions.append(&mut later);
+}
+
+/// A pod with GPUs: once the ledger shows them it is told and nominated, then its gate goes.
+fn admitted(
+    look: &tell::Look<'_>,
+    pod: &PodFacts,
+    job: JobId,
+    id: NodeId,
+    holding: &Holding,
+    memory: &mut Memory,
+    plan: &mut Plan,
+) {
+    let Some(name) = look.known.ids.node_name(id) else { return };
+    if holding.stage == Stage::Releasing || !committed(look.world, pod, job, name, holding) {
+        return;
+    }
+    let bound = pod.node.is_some();
+    if !bound && look.nominated_elsewise(pod, name) {
+        // Somebody gated is nominated to this node: kube-scheduler would keep its GPUs for it.
+        return;
+    }
+    if let Some(tell) = tell::reserved(look, pod, id, holding, memory) {
+        plan.actions.push(tell);
+    } else if let Some(index) = pod.gate.filter(|_| !bound && !pod.deleting) {
+        plan.actions.push(Action::Ungate { pod: pod.who.clone(), index });
+    }
+}
+
+/// Whether the ledger shows the pod's reservation as the policy has it.
+fn committed(world: &World, pod: &PodFacts, job: JobId, node: &str, holding: &Holding) -> bool {
+    let status = world.nodes.get(node).and_then(|facts| world.ledger(facts));
+    status.is_some_and(|status| {
+        status.reservations.iter().any(|reservation| {
+            reservation.uid == pod.who.uid
+                && reservation.sequence.and_then(|n| u64::try_from(n).ok()) == Ids::sequence(job)
+                && ledger::gpu_set(status, &reservation.gpus) == holding.gpus
+        })
+    })
+}
+
+fn spare(world: &World, pool: &Pool, known: &Known, plan: &mut Plan) {
+    for facts in world.nodes.values() {
+        let id = known.ids.node(&facts.name, &facts.uid);
+        let node = id.and_then(|id| pool.nodes().get(&id));
+        let gated = node.is_some_and(|node| node.gate().is_some());
+        let spare = match (gated, facts.spared_by_us, facts.no_scale_down) {
+            // Somebody else spares the node already, and keeps the say over it.
+            (true, _, true) | (false, false, _) => continue,
+            (true, _, false) => true,
+            (false, true, _) => false,
+        };
+        plan.actions.push(Action::Spare { node: facts.name.clone(), spare });
+    }
+}
+
+fn evictions(world: &World, pool: &Pool, known: &Known, plan: &mut Plan) {
+    for (&job, holding) in pool.nodes().values().flat_map(|node| &node.holdings) {
+        let pod = known.ids.pod(job).and_then(|who| world.pods.get(&who.uid));
+        if let Some(pod) =
+            pod.filter(|pod| holding.evicting && !pod.deleting && pod.ended.is_none())
+        {
+            plan.actions.push(Action::Evict { pod: pod.who.clone() });
+        }
+    }
+}

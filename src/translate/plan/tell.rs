@@ -1,0 +1,189 @@
+//! Pure: what each pod is told, and when its wording is worth another write.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Action, Holding, JobId, Known, Millis, NodeId, PodFacts, Pool, Shape, Stage, World};
+use super::{Admitted, shape_name};
+use crate::policy::Basis;
+use crate::translate::text::Words;
+
+/// How often the wording alone of a pod's condition changes at most: its place in the queue moves
+/// with every pod that starts.
+const REWORD_EVERY: Millis = Millis::from_secs(10);
+
+/// What was told to pods, between two looks.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    told_at: BTreeMap<String, Millis>,
+    promised: BTreeMap<String, (Basis, Millis)>,
+}
+
+impl Memory {
+    /// Forgets pods that are gone.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.told_at.retain(|uid, _| keep(uid));
+        self.promised.retain(|uid, _| keep(uid));
+    }
+
+    /// The latest start that a pod is shown. The figure of an instant moves on with the clock, so
+    /// the earliest is kept, as long as the pod has not lost its place to others.
+    fn promise(&mut self, uid: &str, basis: Basis, latest_start: Option<Millis>) -> Option<Millis> {
+        let Some(at) = latest_start else {
+            self.promised.remove(uid);
+            return None;
+        };
+        let kept = self.promised.get(uid).filter(|(before, _)| match (before, &basis) {
+            (Basis::Place(before), Basis::Place(now)) => now <= before,
+            (before, now) => before == now,
+        });
+        let at = kept.map_or(at, |(_, before)| at.min(*before));
+        self.promised.insert(uid.to_owned(), (basis, at));
+        Some(at)
+    }
+}
+
+/// The states that are compared, with what can be looked up once for all pods.
+pub(super) struct Look<'a> {
+    pub(super) world: &'a World,
+    pub(super) pool: &'a Pool,
+    pub(super) known: &'a Known,
+    /// Gated pods that are nominated, by node.
+    nominated: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// Nodes whose gate is closed for a large and where nothing else can still be bound.
+    settled_gates: BTreeMap<JobId, NodeId>,
+}
+
+impl<'a> Look<'a> {
+    pub(super) fn new(world: &'a World, pool: &'a Pool, known: &'a Known) -> Self {
+        let mut nominated: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for pod in world.ours().filter(|pod| pod.gate.is_some() && pod.can_be_bound()) {
+            if let Some(node) = &pod.nominated {
+                nominated.entry(node).or_default().insert(&pod.who.uid);
+            }
+        }
+        let settled_gates = pool
+            .nodes()
+            .iter()
+            .filter(|(_, node)| node.holdings.values().all(|h| h.stage != Stage::Reserved))
+            .filter_map(|(&id, node)| Some((node.gate()?.job, id)))
+            .collect();
+        Self { world, pool, known, nominated, settled_gates }
+    }
+
+    fn words(&self) -> Words<'_> {
+        Words { pool: self.pool, known: self.known, world: self.world }
+    }
+
+    /// Whether another gated pod is nominated to the node.
+    pub(super) fn nominated_elsewise(&self, pod: &PodFacts, node: &str) -> bool {
+        let there = self.nominated.get(node);
+        there.is_some_and(|uids| uids.iter().any(|uid| **uid != pod.who.uid))
+    }
+
+    /// The node that a waiting pod should be nominated to: a large to the node that is emptied for
+    /// it, once the ledger says so and everything admitted there before is bound.
+    fn nomination(&self, pod: &PodFacts, job: Option<JobId>) -> Option<String> {
+        pod.gate?;
+        let id = self.settled_gates.get(&job?)?;
+        let name = self.known.ids.node_name(*id)?;
+        let status = self.world.nodes.get(name).and_then(|facts| self.world.ledger(facts))?;
+        let drain = status.drain.as_ref()?;
+        (drain.pod.uid == pod.who.uid).then(|| name.to_owned())
+    }
+}
+
+/// What a pod without GPUs is told.
+pub(super) fn waiting(
+    look: &Look<'_>,
+    pod: &PodFacts,
+    job: Option<JobId>,
+    memory: &mut Memory,
+) -> Option<Action> {
+    let wanted = if look.world.shape_agrees(pod) {
+        let job = job?;
+        let words = look.words();
+        let wait = look.pool.why(job, look.world.now)?;
+        let (reason, mut message) = words.wait(job, &wait);
+        if let Some(bound) = look.pool.bound(job, look.world.now) {
+            let at = memory.promise(&pod.who.uid, bound.basis, bound.latest_start);
+            if at.is_none_or(|at| at > look.world.now) {
+                message.push_str(&words.bound(bound.basis, at));
+            }
+        }
+        Admitted { yes: false, reason: reason.to_owned(), message }
+    } else {
+        shape_mismatch(look.world, pod)
+    };
+    let nominate = look.nomination(pod, job);
+    tell(look.world.now, pod, wanted, nominate, memory)
+}
+
+/// What a pod is told whose GPUs the ledger shows.
+pub(super) fn reserved(
+    look: &Look<'_>,
+    pod: &PodFacts,
+    id: NodeId,
+    holding: &Holding,
+    memory: &mut Memory,
+) -> Option<Action> {
+    let message = look.words().reserved(id, holding.gpus);
+    let wanted = Admitted { yes: true, reason: "Reserved".to_owned(), message };
+    let name = look.known.ids.node_name(id)?.to_owned();
+    // Once bound, the nomination is the API server's business; and kube-scheduler drops that of a
+    // pod that it tried in vain, which is not worth a contest.
+    let keep = pod.node.is_some() || (pod.gate.is_none() && is_told(pod, &wanted));
+    let nominate = if keep { pod.nominated.clone() } else { Some(name) };
+    tell(look.world.now, pod, wanted, nominate, memory)
+}
+
+/// What a pod is told whose pool does not exist.
+pub fn no_such_pool(pod: &PodFacts, now: Millis, memory: &mut Memory) -> Option<Action> {
+    let message = format!("There is no GpuPool {}; the pod waits until there is one.", pod.pool);
+    let wanted = Admitted { yes: false, reason: "NoSuchPool".to_owned(), message };
+    tell(now, pod, wanted, None, memory)
+}
+
+fn shape_mismatch(world: &World, pod: &PodFacts) -> Admitted {
+    let shape = pod.shape.unwrap_or(Shape::Small);
+    let message = format!(
+        "The pod's label says {}, which is {} of {} in pool {}, and it requests {}. It is not \
+         admitted as it is: create it anew with label and request in agreement.",
+        shape_name(shape),
+        world.asked(shape),
+        world.resource(),
+        world.name,
+        pod.gpus(world.resource()),
+    );
+    Admitted { yes: false, reason: "ShapeMismatch".to_owned(), message }
+}
+
+fn is_told(pod: &PodFacts, wanted: &Admitted) -> bool {
+    pod.admitted.as_ref().is_some_and(|now| now.yes == wanted.yes && now.reason == wanted.reason)
+}
+
+fn tell(
+    now: Millis,
+    pod: &PodFacts,
+    wanted: Admitted,
+    nominate: Option<String>,
+    memory: &mut Memory,
+) -> Option<Action> {
+    let same_words = pod.admitted.as_ref() == Some(&wanted);
+    let same_node = pod.nominated == nominate;
+    if same_words && same_node {
+        return None;
+    }
+    let urgent = !same_node || !is_told(pod, &wanted);
+    let recently = memory.told_at.get(&pod.who.uid).is_some_and(|at| now < *at + REWORD_EVERY);
+    if !urgent && recently {
+        return None;
+    }
+    memory.told_at.insert(pod.who.uid.clone(), now);
+    Some(Action::Tell {
+        pod: pod.who.clone(),
+        flips: pod.admitted.as_ref().is_none_or(|before| before.yes != wanted.yes),
+        admitted: wanted,
+        nominate: (!same_node).then_some(nominate),
+        urgent,
+    })
+}

@@ -1,0 +1,240 @@
+//! Pure: a pool's state as the status of its `GpuPool`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::ledger::counters;
+use super::time::{began, ends};
+use super::{Known, World, text};
+use crate::api::{GpuPoolStatus, GpuTotals, NodeTotals, PodRef, ShapeQueue, ShapeStatus};
+use crate::policy::{Holding, JobId, Millis, Node, Phase, Pool, Shape, Stage};
+
+/// What the controller knows of itself that a pool's status tells.
+#[derive(Clone, Debug, Default)]
+pub struct Troubles {
+    /// Commits that the policy refused since the controller started.
+    pub refused_commits: u64,
+    /// Nodes that match this pool and belong to another.
+    pub claimed_elsewhere: Vec<String>,
+    /// What is wrong with the spec, if it is not followed.
+    pub bad_spec: Option<String>,
+}
+
+/// The status that the pool's object should have.
+pub fn render(pool: &Pool, known: &Known, world: &World, troubles: &Troubles) -> GpuPoolStatus {
+    let totals = node_totals(pool);
+    let gpus = gpu_totals(pool);
+    let head = pool.queue(Shape::Large).next().or_else(|| pool.queue(Shape::Small).next());
+    let head_pod = head.and_then(|waiting| known.ids.pod(waiting.job.id));
+    GpuPoolStatus {
+        observed_generation: world.pool.metadata.generation.unwrap_or_default(),
+        phases: phases(&totals),
+        free_of_total: format!("{}/{}", gpus.free, gpus.capacity),
+        head: head_pod.map(|who| format!("{}/{}", who.namespace, who.name)),
+        head_since: head.map(|waiting| began(waiting.job.created)),
+        drained_by: drained_by(pool).map(ends),
+        small: shape_status(pool, known, Shape::Small),
+        whole_node_large: shape_status(pool, known, Shape::Large),
+        gpus,
+        conditions: conditions(pool, known, world, troubles, &gpus, &totals),
+        nodes: totals,
+    }
+}
+
+/// A condition that keeps the time of its last change while its status stays.
+pub fn condition(
+    before: &[Condition],
+    kind: &str,
+    yes: bool,
+    reason: &str,
+    message: String,
+    generation: Option<i64>,
+    now: Millis,
+) -> Condition {
+    let status = if yes { "True" } else { "False" };
+    let same = before.iter().find(|c| c.type_ == kind && c.status == status);
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: generation,
+        last_transition_time: same.map_or_else(|| began(now), |c| c.last_transition_time.clone()),
+    }
+}
+
+fn holdings(pool: &Pool) -> impl Iterator<Item = (JobId, &Holding)> {
+    pool.nodes().values().flat_map(|node| node.holdings.iter().map(|(&job, h)| (job, h)))
+}
+
+fn node_totals(pool: &Pool) -> NodeTotals {
+    let count =
+        |wanted: fn(&Node) -> bool| int(pool.nodes().values().filter(|node| wanted(node)).count());
+    NodeTotals {
+        total: int(pool.nodes().len()),
+        open: count(Node::is_open),
+        draining: count(|node| matches!(node.phase, Phase::Draining(_))),
+        exclusive: count(|node| matches!(node.phase, Phase::Exclusive(_))),
+        wave: count(|node| matches!(node.phase, Phase::Wave { .. })),
+        unschedulable: count(|node| !node.spec.schedulable),
+    }
+}
+
+fn phases(totals: &NodeTotals) -> String {
+    let parts: Vec<String> = [
+        ("Open", totals.open),
+        ("Draining", totals.draining),
+        ("Exclusive", totals.exclusive),
+        ("Wave", totals.wave),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count > 0)
+    .map(|(name, count)| format!("{name} {count}"))
+    .collect();
+    if parts.is_empty() { "no nodes".to_owned() } else { parts.join(", ") }
+}
+
+fn gpu_totals(pool: &Pool) -> GpuTotals {
+    let sum = |of: fn(&Node) -> u32| int(pool.nodes().values().map(of).sum::<u32>() as usize);
+    let held = |wanted: fn(&Holding) -> bool| {
+        let gpus = holdings(pool).filter(|(_, h)| wanted(h)).map(|(_, h)| h.gpus.count());
+        int(gpus.sum::<u32>() as usize)
+    };
+    GpuTotals {
+        capacity: sum(|node| node.spec.gpus.count()),
+        healthy: sum(|node| node.spec.healthy.intersection(node.spec.gpus).count()),
+        free: sum(|node| node.free().count()),
+        reserved: held(|h| h.shape.is_some() && h.stage == Stage::Reserved),
+        held: held(|h| h.shape.is_some() && h.stage > Stage::Reserved),
+        foreign: held(|h| h.shape.is_none()),
+    }
+}
+
+/// When the node that drains for the first large is drained at the latest.
+fn drained_by(pool: &Pool) -> Option<Millis> {
+    let first = pool.queue(Shape::Large).next()?.job.id;
+    let gated = |node: &&Node| node.gate().is_some_and(|gate| gate.job == first);
+    let node = pool.nodes().values().find(gated)?;
+    node.latest_end(Millis(0)).filter(|&end| end > Millis(0))
+}
+
+fn shape_status(pool: &Pool, known: &Known, shape: Shape) -> ShapeStatus {
+    let of_shape = || holdings(pool).filter(|(_, h)| h.shape == Some(shape));
+    let counted = pool.counters();
+    let counted = match shape {
+        Shape::Small => counted.small,
+        Shape::Large => counted.large,
+    };
+    ShapeStatus {
+        queue: ShapeQueue {
+            depth: int(pool.queue(shape).count()),
+            head: pool.queue(shape).next().and_then(|w| known.ids.pod(w.job.id)).cloned(),
+            oldest: pool.queue(shape).map(|waiting| waiting.job.created).min().map(began),
+        },
+        admitted: int(of_shape().filter(|(_, h)| h.stage < Stage::Running).count()),
+        running: int(of_shape().filter(|(_, h)| h.stage >= Stage::Running).count()),
+        counters: counters(&counted),
+    }
+}
+
+fn conditions(
+    pool: &Pool,
+    known: &Known,
+    world: &World,
+    troubles: &Troubles,
+    gpus: &GpuTotals,
+    nodes: &NodeTotals,
+) -> Vec<Condition> {
+    let before = world.pool.status.as_ref().map(|status| status.conditions.as_slice());
+    [
+        ("Ready", ready(world, troubles, nodes)),
+        ("DrainBounded", drain_bounded(pool, known)),
+        ("Degraded", degraded(troubles, gpus)),
+        ("Bypassed", bypassed(pool, known)),
+    ]
+    .into_iter()
+    .map(|(kind, (yes, reason, message))| {
+        let generation = world.pool.metadata.generation;
+        condition(before.unwrap_or_default(), kind, yes, reason, message, generation, world.now)
+    })
+    .collect()
+}
+
+type Verdict = (bool, &'static str, String);
+
+fn ready(world: &World, troubles: &Troubles, nodes: &NodeTotals) -> Verdict {
+    if let Some(why) = &troubles.bad_spec {
+        return (false, "BadSpec", format!("The spec is not followed: {why}."));
+    }
+    if world.config.paused {
+        return (false, "Paused", "The pool is paused and admits nothing.".to_owned());
+    }
+    if nodes.total == 0 {
+        return (false, "NoNodes", "No node with GPUs matches the node selector.".to_owned());
+    }
+    if nodes.unschedulable == nodes.total {
+        return (false, "NoNodeTakesWork", "No node takes new work.".to_owned());
+    }
+    (true, "AdmitsPods", "Pods are admitted.".to_owned())
+}
+
+fn drain_bounded(pool: &Pool, known: &Known) -> Verdict {
+    let unlimited: Vec<PodRef> = holdings(pool)
+        .filter(|(_, holding)| holding.latest_end.is_none())
+        .filter_map(|(job, _)| known.ids.pod(job))
+        .cloned()
+        .collect();
+    if unlimited.is_empty() {
+        let message = "Every pod that holds GPUs has an enforced limit.".to_owned();
+        return (true, "EveryPodHasALimit", message);
+    }
+    let message = format!(
+        "No wait behind these pods can be bounded, since nothing ends them in time: {}. Give them \
+         activeDeadlineSeconds.",
+        text::pods(&unlimited)
+    );
+    (false, "PodsWithoutLimit", message)
+}
+
+fn degraded(troubles: &Troubles, gpus: &GpuTotals) -> Verdict {
+    let mut parts = Vec::new();
+    let mut reason = "NothingWrong";
+    if !troubles.claimed_elsewhere.is_empty() {
+        reason = "NodesClaimedTwice";
+        let nodes = troubles.claimed_elsewhere.join(", ");
+        parts.push(format!("nodes that match belong to another pool: {nodes}"));
+    }
+    let unhealthy = gpus.capacity - gpus.healthy;
+    if unhealthy > 0 {
+        reason = "UnhealthyGpus";
+        parts.push(format!("{unhealthy} GPUs are unhealthy"));
+    }
+    if troubles.refused_commits > 0 {
+        reason = "CommitsRefused";
+        let count = troubles.refused_commits;
+        parts.push(format!("{count} commits were refused because they would have broken a rule"));
+    }
+    if parts.is_empty() {
+        return (false, reason, "Nothing is wrong.".to_owned());
+    }
+    (true, reason, format!("Needs attention: {}.", parts.join("; ")))
+}
+
+fn bypassed(pool: &Pool, known: &Known) -> Verdict {
+    let strangers: Vec<PodRef> = holdings(pool)
+        .filter(|(_, holding)| holding.shape.is_none())
+        .filter_map(|(job, _)| known.ids.pod(job))
+        .cloned()
+        .collect();
+    if strangers.is_empty() {
+        return (false, "NoForeignPods", "Every holder went through Sluice.".to_owned());
+    }
+    let message = format!(
+        "Pods hold GPUs and did not go through Sluice, so stated waits do not hold: {}.",
+        text::pods(&strangers)
+    );
+    (true, "ForeignPods", message)
+}
+
+fn int(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
