@@ -1,10 +1,24 @@
 # shellcheck shell=bash
-# The images, made without a registry or a daemon and kept as docker archives in the cache, one per content.
+# The images, made without a registry or a daemon, and kept in the cache as docker archives. An archive's name holds a
+# hash of all that goes into it, so what did not change is not built again.
 
 IMAGES=$SLUICE_CACHE/images
+BASE_PACKAGES=libc6,libgcc-s1,ca-certificates
 
 # image_import ARCHIVE: into containerd, where kubelet finds it.
 image_import() { ctr --namespace k8s.io images import "$1" >/dev/null; }
+
+# content_key FILE-OR-TEXT...: of the contents of files, and of what is no file itself.
+content_key() {
+  local item
+  for item in "$@"; do
+    if [[ -f $item ]]; then
+      sha256sum <"$item"
+    else
+      printf '%s\n' "$item"
+    fi
+  done | sha256sum | cut -c1-16
+}
 
 # archive_of_folder FOLDER REFERENCE ENTRYPOINT FILE: an image of one layer that holds FOLDER, written to FILE.
 archive_of_folder() {
@@ -27,9 +41,7 @@ archive_of_folder() {
   rm -r "$work"
 }
 
-pause_archive() {
-  printf '%s/pause-%s.tar\n' "$IMAGES" "$(sha256sum "$HARNESS/images/pause.c" | cut -c1-16)"
-}
+pause_archive() { printf '%s/pause-%s.tar\n' "$IMAGES" "$(content_key "$HARNESS/images/pause.c")"; }
 
 pause_image() {
   local archive root
@@ -42,4 +54,113 @@ pause_image() {
   rm -r "$root"
 }
 
-images_build() { die "not there yet"; }
+# tool_archive TOOL: where the image of one of the built components is.
+tool_archive() { printf '%s/%s-%s.tar\n' "$IMAGES" "$1" "$(tools_key)"; }
+
+# tool_image TOOL REFERENCE: the static program and nothing else.
+tool_image() {
+  local archive root
+  archive=$(tool_archive "$1")
+  [[ ! -e $archive ]] || return 0
+  root=$(mktemp -d)
+  mkdir -p "$root/usr/local/bin"
+  cp "$(tools_folder)/$1" "$root/usr/local/bin/"
+  archive_of_folder "$root" "$2" "/usr/local/bin/$1" "$archive"
+  rm -r "$root"
+}
+
+# build_buildah ARGUMENT...: an ordinary build in a store of our own, without a daemon or privileges of a container.
+build_buildah() {
+  local store=$SLUICE_CACHE/buildah
+  mkdir -p "$store/root" "$store/run"
+  BUILDAH_ISOLATION=chroot buildah --storage-driver vfs --root "$store/root" --runroot "$store/run" "$@"
+}
+
+# The runtime's own release: a program built here finds its C library again in the image.
+base_suite() { sed -n "s/^VERSION_CODENAME=//p" /etc/os-release; }
+
+base_reference() { printf 'localhost/base:%s\n' "$(content_key "$(base_suite) $BASE_PACKAGES")"; }
+
+base_image() {
+  local reference root
+  reference=$(base_reference)
+  ! build_buildah inspect --type image "$reference" >/dev/null 2>&1 || return 0
+  root=$(mktemp -d)
+  mmdebstrap --quiet --variant=extract --include="$BASE_PACKAGES" "$(base_suite)" "$root/base.tar"
+  printf 'FROM scratch\nADD base.tar /\n' >"$root/Dockerfile"
+  build_buildah build --quiet --tag "$reference" "$root" >/dev/null
+  rm -r "$root"
+}
+
+# image_of_binary NAME BINARY DOCKERFILE: the image localhost/NAME:dev. BINARY stands where the stage `build` of the
+# Dockerfile would have left it, in /out; that stage itself needs a network and a compiler, and is not run.
+image_of_binary() {
+  local archive stage
+  archive=$(binary_archive "$@")
+  [[ ! -e $archive ]] || return 0
+  stage=$(mktemp -d)
+  mkdir "$stage/out"
+  cp "$2" "$stage/out/$1"
+  # As the Dockerfile's own build stage does.
+  [[ $1 != sluice ]] || ln -s sluice "$stage/out/kubectl-sluice"
+  build_buildah build --quiet --file "$3" --build-arg "BASE=$(base_reference)" \
+    --build-context "build=$stage" --tag "localhost/$1:dev" "$stage" >/dev/null
+  rm -f "$archive.new"
+  build_buildah push --quiet "localhost/$1:dev" "docker-archive:$archive.new:localhost/$1:dev"
+  mv "$archive.new" "$archive"
+  rm -r "$stage"
+  image_prune "$1"
+}
+
+binary_archive() { printf '%s/%s-%s.tar\n' "$IMAGES" "$1" "$(content_key "$2" "$3" "$(base_reference)")"; }
+
+# image_prune NAME: each build of ours makes another archive; the newest three are enough for going back and forth.
+image_prune() {
+  local old
+  find "$IMAGES" -maxdepth 1 -name "$1-????????????????.tar" -printf '%T@ %p\n' | sort -rn | tail -n +4 |
+    cut -d' ' -f2- | while read -r old; do rm "$old"; done
+  build_buildah rmi --prune >/dev/null
+}
+
+# product_folder: where cargo leaves what `images` builds.
+product_folder() {
+  (cd "$REPOSITORY" && cargo metadata --format-version 1 --no-deps | jq -r .target_directory)
+}
+
+cargo_build() {
+  (cd "$REPOSITORY" && cargo build --release --bin sluice --example workload)
+}
+
+# images_build: everything that a test or the demo runs in pods.
+images_build() {
+  local lock target archives
+  need_root
+  bash "$HARNESS/install-packages.sh"
+  bash "$HARNESS/build-tools.sh" >/dev/null
+  mkdir -p "$IMAGES"
+  exec {lock}>"$IMAGES/lock"
+  flock --nonblock "$lock" || {
+    say "cluster: another build of the images is at work; waiting for it"
+    flock "$lock"
+}
+  say "Images (the first time, cargo takes minutes):"
+  step images 'cargo build --release' cargo_build
+  target=$(product_folder)/release
+  step images 'base image' base_image
+  step images 'localhost/sluice:dev' image_of_binary sluice "$target/sluice" "$REPOSITORY/Dockerfile"
+  step images 'localhost/workload:dev' \
+    image_of_binary workload "$target/examples/workload" "$HARNESS/images/workload.Dockerfile"
+  step images "$(scheduler_reference)" tool_image kube-scheduler "$(scheduler_reference)"
+  step images 'localhost/kubectl:dev' tool_image kubectl localhost/kubectl:dev
+  archives=(
+    "$(binary_archive sluice "$target/sluice" "$REPOSITORY/Dockerfile")"
+    "$(binary_archive workload "$target/examples/workload" "$HARNESS/images/workload.Dockerfile")"
+    "$(tool_archive kube-scheduler)" "$(tool_archive kubectl)"
+  )
+  if space_pid >/dev/null; then
+    step containerd "import into cluster $NAME" in_cluster import "${archives[@]}"
+  fi
+  printf '%s\n' "${archives[@]}"
+}
+
+scheduler_reference() { printf 'localhost/kube-scheduler:%s\n' "$(tool_version k8s.io/kubernetes)"; }
