@@ -44,7 +44,8 @@ build_one() {
   [[ $package == go.etcd.io/* ]] || flags=$(ldflags "$(tool_version k8s.io/kubernetes)")
   (
     seconds=0
-    while sleep 30; do
+    # Not longer than the build, should that be killed.
+    while sleep 30 && kill -0 $$ 2>/dev/null; do
       seconds=$((seconds + 30))
       say "      still building $(basename "$file"): $seconds s"
     done

@@ -53,6 +53,19 @@ cgroup_join() {
   done <<<"$(cgroup_mounts)"
 }
 
+# cgroup_kill: whoever is still in the cluster's cgroups belongs to it.
+cgroup_kill() {
+  local mounted file pid
+  while read -r mounted; do
+    [[ -d $mounted/$CGROUP ]] || continue
+    while read -r file; do
+      while read -r pid; do
+        kill -KILL "$pid" 2>/dev/null || true
+      done <"$file"
+    done < <(find "$mounted/$CGROUP" -name cgroup.procs)
+  done < <(cgroup_mounts)
+}
+
 # cgroup_remove: the whole subtree, leaves first. The processes are gone by now; the kernel may still be
 # a moment behind.
 cgroup_remove() {

@@ -8,8 +8,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 source "$HARNESS/lib/cgroups.sh"
 
 use_cluster "$NAME"
+# Fails when `up` has given up and cleaned up already.
 echo "$$ $(proc_start $$)" >"$STATE/launcher"
 # The place at the time of the call becomes the root of the new cgroup namespace.
 cgroup_join $$ "$CGROUP"
-exec unshare --mount --net --pid --ipc --uts --cgroup --fork --propagation private -- \
-  bash "$HARNESS/lib/init.sh"
+exec unshare --mount --net --pid --ipc --uts --cgroup --fork --kill-child \
+  --propagation private -- bash "$HARNESS/lib/init.sh"

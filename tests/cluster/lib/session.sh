@@ -80,6 +80,8 @@ node_ready() {
 cluster_up_failed() {
   local part=init
   trap - EXIT
+  # When this process was told to end, what it was waiting for goes on.
+  pkill -KILL -P $$ || true
   [[ ! -e $STATE/failed-part ]] || part=$(<"$STATE/failed-part")
   say "Cluster $NAME did not come up. The end of the log of $part:"
   [[ ! -e $STATE/log/$part.log ]] || tail -n 30 "$STATE/log/$part.log" >&2
@@ -109,7 +111,8 @@ cluster_down() {
 
 cluster_clean() {
   space_destroy
-  rm -rf "$STATE"
+  # A child of an `up` that was told to end may be writing its last file.
+  await 5 rm -rf "$STATE" || die "cannot remove $STATE"
   mount_points_remove
 }
 

@@ -72,20 +72,15 @@ space_create() {
 # space_destroy: the kernel ends every process of a PID namespace whose first one dies, and lets that one go
 # last. Mounts, network devices and the rest have no other owner.
 space_destroy() {
-  local pid start boot launcher
-  if pid=$(space_pid); then
+  local file pid start
+  # Neither file is there when `up` failed early; the first has no pid of an init that is not ready yet.
+  for file in "$STATE/init" "$STATE/launcher"; do
+    read -r pid start _ 2>/dev/null <"$file" || continue
+    proc_is "$pid" "$start" || continue
     kill -KILL "$pid"
-    read -r pid start boot <"$STATE/init"
-    await 30 proc_gone "$pid" "$start" ||
-      die "process $pid, the first of cluster $NAME, does not end"
-  fi
-  if read -r launcher start 2>/dev/null <"$STATE/launcher"; then
-    # It waits for PID 1 only, or `up` failed before there was one.
-    if ! await 5 proc_gone "$launcher" "$start"; then
-      kill -KILL "$launcher"
-      await 5 proc_gone "$launcher" "$start" || die "process $launcher does not end"
-    fi
-  fi
+    await 30 proc_gone "$pid" "$start" || die "process $pid of cluster $NAME does not end"
+  done
+  cgroup_kill
   cgroup_remove
 }
 
