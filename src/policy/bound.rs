@@ -7,7 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, Millis, Phase, Pool, Shape};
+use super::facts::EARLY_FAILURE;
+use super::node::EARLY_FAILURES_MAX;
+use super::{Holding, Job, JobId, Millis, Phase, Pool, Shape};
 
 /// The latest start of a waiting job.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,36 +40,91 @@ impl Pool {
     pub fn bound(&self, job: JobId, now: Millis) -> Option<Bound> {
         let waiting = self.waiting.get(&job)?;
         let none = |basis| Some(Bound { latest_start: None, basis });
-        if self.config.paused || !self.could_fit(&waiting.job) || !self.within_quota(job) {
+        if self.held_back_for_ever(&waiting.job) {
             return none(Basis::HeldBack);
         }
-        if waiting.job.shape == Shape::Large {
-            let drained = self
-                .nodes
-                .values()
-                .find(|node| matches!(node.phase, Phase::Draining(gate) if gate.job == job));
-            if let Some(latest_start) = drained.and_then(|node| node.latest_end(now)) {
-                return Some(Bound { latest_start: Some(latest_start), basis: Basis::Drain });
-            }
+        let place = self.ahead(job)?.saturating_add(1);
+        if let Some(latest_start) = self.drained_for(job, place, now) {
+            return Some(Bound { latest_start: Some(latest_start), basis: Basis::Drain });
         }
-        if let Some(unlimited) = self.unlimited() {
-            return none(Basis::Unlimited(unlimited));
-        }
-        let (Some(s), l) = (self.config.small_limit, self.config.large_limit) else {
+        let (Some(small), large) = (self.config.small_limit, self.config.large_limit) else {
             return none(Basis::NoLimit(Shape::Small));
         };
-        let Some(l) = l else { return none(Basis::NoLimit(Shape::Large)) };
-        let place = self.ahead(job)?.saturating_add(1);
-        let from = now.max(waiting.retry_at);
+        let Some(large) = large else { return none(Basis::NoLimit(Shape::Large)) };
+        if let Some(unlimited) = self.unlimited_for(&waiting.job, now) {
+            return none(Basis::Unlimited(unlimited));
+        }
+        let s = self.longest(Shape::Small, small, now);
+        let l = self.longest(Shape::Large, large, now);
         let span = match waiting.job.shape {
             Shape::Large => self.large_span(place, s, l),
             Shape::Small => {
                 let rounds = u64::from(place.div_ceil(self.config.wave_size));
-                let turn = self.config.turn.map_or(l, |turn| turn.max(l));
-                Millis(rounds.saturating_mul((turn + s + s).0))
+                Millis(rounds.saturating_mul((self.turn_span(l) + s + s).0))
             }
         };
-        Some(Bound { latest_start: Some(from + span), basis: Basis::Place(place) })
+        let latest_start = now.max(waiting.retry_at) + span;
+        Some(Bound { latest_start: Some(latest_start), basis: Basis::Place(place) })
+    }
+
+    /// Whether a reason holds the job back, or may do so, that no time bounds.
+    fn held_back_for_ever(&self, job: &Job) -> bool {
+        let takers = self.nodes.values().filter(|node| node.spec.schedulable).count();
+        let kept_open = job.shape == Shape::Large && takers <= self.config.keep_open as usize;
+        self.config.paused
+            || !self.could_fit(job)
+            || !self.within_quota(job)
+            || self.quota_may_bind(job.tenant)
+            || kept_open
+    }
+
+    /// When the node is empty whose gate is closed for the first large. Another's gate says
+    /// nothing: whoever stands before it takes the node that comes free first.
+    fn drained_for(&self, job: JobId, place: u32, now: Millis) -> Option<Millis> {
+        let mut nodes = self.nodes.values().filter(|_| place == 1);
+        let node = nodes.find(|node| node.gate().is_some_and(|gate| gate.job == job))?;
+        let kept = node.holdings.values().all(|h| h.latest_end.is_some_and(|end| end >= now));
+        node.latest_end(now).filter(|_| kept)
+    }
+
+    /// A job that may hold up another for longer than anything enforces: it holds GPUs without a
+    /// limit or beyond it, or it waits without a limit and is served first.
+    fn unlimited_for(&self, job: &Job, now: Millis) -> Option<JobId> {
+        let holdings = self.nodes.values().flat_map(|node| &node.holdings);
+        let holder = holdings.filter(|(_, h)| h.latest_end.is_none_or(|end| end < now));
+        let waits = |shape: Shape| {
+            let unlimited = self.queue_of(shape).longer_than(Millis(u64::MAX));
+            let jobs = unlimited.filter_map(|id| self.waiting.get(&id)).map(|waiting| &waiting.job);
+            jobs.filter(|other| other.shape != job.shape || other.queue_key() <= job.queue_key())
+                .map(|job| job.id)
+                .next()
+        };
+        holder
+            .map(|(&job, _)| job)
+            .min()
+            .or_else(|| waits(Shape::Small))
+            .or_else(|| waits(Shape::Large))
+    }
+
+    /// The longest that a job of a shape still holds GPUs, or will: the pool's limit, unless one
+    /// that runs or waits has a greater one.
+    fn longest(&self, shape: Shape, limit: Millis, now: Millis) -> Millis {
+        let large = |holding: &Holding| holding.shape == Some(Shape::Large);
+        let holdings = self.nodes.values().flat_map(|node| node.holdings.values());
+        let running = holdings
+            .filter(|&holding| large(holding) == (shape == Shape::Large))
+            .filter_map(|holding| holding.latest_end)
+            .map(|end| end.since(now));
+        let waiting = self.queue_of(shape).longer_than(limit).next();
+        let waiting = waiting.and_then(|job| self.job(job)?.limit);
+        running.chain(waiting).fold(limit, Millis::max)
+    }
+
+    /// How long larges follow one another without a wave, those that fail at once included.
+    fn turn_span(&self, large: Millis) -> Millis {
+        let in_vain = EARLY_FAILURE.max(self.config.reservation_timeout).min(large);
+        let turn = self.config.turn.map_or(large, |turn| turn.max(large));
+        turn + Millis(in_vain.0.saturating_mul(EARLY_FAILURES_MAX.into()))
     }
 
     fn large_span(&self, place: u32, s: Millis, l: Millis) -> Millis {

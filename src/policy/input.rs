@@ -100,4 +100,21 @@ impl Input {
             Self::Queued(_) => 11,
         }
     }
+
+    /// Whom the fact is about, which orders facts of one kind.
+    pub(super) fn subject(&self) -> u64 {
+        match self {
+            Self::Released { job, .. }
+            | Self::Withdrawn { job }
+            | Self::Bound { job }
+            | Self::Started { job, .. }
+            | Self::Vanished { job }
+            | Self::Holds { job, .. }
+            | Self::Foreign { job, .. }
+            | Self::BindFailed { job } => job.0,
+            Self::Queued(job) => job.id.0,
+            Self::NodeGone { node } | Self::NodeChanged { node, .. } => u64::from(node.0),
+            Self::Configured(_) => 0,
+        }
+    }
 }

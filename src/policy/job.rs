@@ -17,7 +17,7 @@ pub enum Shape {
 }
 
 /// Nodes that a job may be placed on.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Fits {
     /// Any node of the pool.
     #[default]

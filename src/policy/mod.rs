@@ -1,13 +1,13 @@
 //! Pure: the phase-fair rule. Facts and time go in, decisions with reasons come out.
 //!
 //! A [`Pool`] holds the queues of both shapes and the state of each node. Its only way to change
-//! is [`Pool::step`]: inputs of one instant are applied in a fixed order, then one dispatch decides
-//! (`dispatch.rs`, in the order of its functions):
+//! is [`Pool::step`]: inputs of one instant are applied in a fixed order (`facts.rs`), then one
+//! dispatch decides (`dispatch.rs`):
 //!
-//! 1. reservations that were not bound in time are taken back;
-//! 2. where a large has ended, its credit is settled: one wave, or none;
+//! 1. reservations that were not bound in time are taken back (`reservations.rs`);
+//! 2. where a large has ended, its credit is settled: one wave, or none (`credit.rs`);
 //! 3. an empty node takes the first large at once;
-//! 4. otherwise one node's gate closes for it, and its smalls finish;
+//! 4. otherwise one node's gate closes for it, and its smalls finish (`gates.rs`);
 //! 5. smalls go to open nodes, packed, and behind a gate only as backfill;
 //! 6. drains that outlast their limit are reported.
 //!
@@ -16,8 +16,11 @@
 
 mod bound;
 mod config;
+mod credit;
 mod decision;
 mod dispatch;
+mod facts;
+mod gates;
 mod gpus;
 mod ids;
 mod input;
@@ -25,6 +28,8 @@ pub mod invariants;
 mod job;
 mod node;
 mod pool;
+mod queue;
+mod reservations;
 mod why;
 
 pub use bound::{Basis, Bound};

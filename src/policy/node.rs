@@ -75,15 +75,32 @@ pub struct Gate {
     pub overdue: bool,
 }
 
+/// Larges that may fail at once in one turn without ending it.
+pub(super) const EARLY_FAILURES_MAX: u32 = 3;
+
 /// Larges that follow one another without a wave between them.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Turn {
-    /// When the first was admitted.
+    /// When the first was admitted; later by the time that failures at once took.
     pub since: Millis,
     /// Larges that failed at once, which do not end the turn.
     pub early_failures: u32,
     /// Whether the last large to end was one of those.
     pub failed_early: bool,
+}
+
+impl Turn {
+    /// A large of the turn ended. Where it failed at once, or was never bound, the time it took is
+    /// not counted, but only so often: smalls wait meanwhile.
+    pub(super) fn end(&mut self, in_vain: bool, lasted: Millis) {
+        self.failed_early = in_vain && self.early_failures < EARLY_FAILURES_MAX;
+        if in_vain {
+            self.early_failures += 1;
+        }
+        if self.failed_early {
+            self.since = self.since + lasted;
+        }
+    }
 }
 
 /// What a node is doing.
@@ -184,6 +201,15 @@ impl Node {
     /// Healthy GPUs in nobody's hands.
     pub fn free(&self) -> GpuSet {
         self.spec.gpus.intersection(self.spec.healthy).minus(self.held())
+    }
+
+    /// Healthy GPUs that are free or come free again: all but those in the hands of foreign jobs
+    /// that nothing ends.
+    pub fn ever_free(&self) -> GpuSet {
+        let for_ever = |h: &&Holding| h.kind == Kind::Foreign && h.latest_end.is_none();
+        let kept = self.holdings.values().filter(for_ever);
+        let healthy = self.spec.gpus.intersection(self.spec.healthy);
+        kept.fold(healthy, |set, holding| set.minus(holding.gpus))
     }
 
     /// The closed gate, during a drain or behind a wave.

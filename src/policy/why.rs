@@ -103,13 +103,6 @@ impl Pool {
         }))
     }
 
-    /// Jobs of the same shape that are served before it.
-    pub fn ahead(&self, job: JobId) -> Option<u32> {
-        let job = &self.waiting.get(&job)?.job;
-        let ahead = self.queue_of(job.shape).range(..job.queue_key()).count();
-        Some(u32::try_from(ahead).unwrap_or(u32::MAX))
-    }
-
     fn held_back(&self, waiting: &Waiting, now: Millis) -> Option<Wait> {
         let job = &waiting.job;
         if self.config.paused {
@@ -121,7 +114,7 @@ impl Pool {
         if !self.could_fit(job) {
             return Some(Wait::NoNodeFits(self.no_fit(waiting)));
         }
-        if !self.within_quota(job.id) {
+        if !self.within_quota(job) {
             let most = self.config.quotas.get(&job.tenant).copied().unwrap_or(u32::MAX);
             let held = self.tenant_gpus(job.tenant);
             return Some(Wait::Quota { tenant: job.tenant, held, most });
@@ -133,16 +126,19 @@ impl Pool {
         let job = &waiting.job;
         let matching: Vec<&Node> =
             self.nodes.iter().filter(|&(&id, _)| job.fits.on(id)).map(|(_, node)| node).collect();
+        // Of several reasons the one that is nearest to a fit.
+        let whole = |node: &&&Node| node.spec.gpus.count() == self.config.gpus_per_node;
+        let schedulable = |node: &&Node| node.spec.schedulable;
         if self.nodes.is_empty() {
             NoFit::NoNodes
         } else if matching.is_empty() {
             NoFit::NoneMatches
-        } else if !matching.iter().any(|node| node.spec.schedulable) {
-            NoFit::Unschedulable
-        } else if !matching.iter().any(|n| n.spec.gpus.count() == self.config.gpus_per_node) {
+        } else if matching.iter().filter(whole).any(schedulable) {
+            NoFit::Unhealthy
+        } else if matching.iter().any(schedulable) && !matching.iter().any(|node| whole(&node)) {
             NoFit::WrongSize
         } else {
-            NoFit::Unhealthy
+            NoFit::Unschedulable
         }
     }
 
@@ -161,7 +157,8 @@ impl Pool {
                 _ => {}
             }
         }
-        let first = self.runnable(Shape::Large, now).next().map_or(job.id, |first| first.id);
+        let first = self.first(Shape::Large, |job| self.within_quota(job));
+        let first = first.map_or(job.id, |first| first.id);
         let ahead = self.ahead(job.id).unwrap_or_default();
         if first != job.id && ahead > 0 {
             return Wait::Behind { ahead, first };

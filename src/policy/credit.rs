@@ -1,0 +1,98 @@
+//! Pure: what the end of a large gives the smalls: one wave, or nothing.
+
+use super::{Credit, Decision, Gate, Job, JobId, Kind, Millis, Node, NodeId, Phase, Pool, Shape};
+
+impl Pool {
+    /// Credit exists only at the instant of a large's end: it becomes a wave now or is gone.
+    pub(super) fn settle_ended_larges(&mut self, now: Millis, out: &mut Vec<Decision>) {
+        let ended: Vec<NodeId> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| {
+                matches!(node.phase, Phase::Exclusive(job) if !node.holdings.contains_key(&job))
+            })
+            .map(|(&id, _)| id)
+            .collect();
+        for id in ended {
+            let (credit, next) = self.credit(id, now);
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.enter(Phase::Open, now);
+                match credit {
+                    // The turn goes on: whoever is placed next decides what becomes of it.
+                    Credit::TurnContinues | Credit::OtherNodeOpen | Credit::NoSmallWaits => {}
+                    Credit::Wave | Credit::NoLargeWaits | Credit::NodeUnfit => node.turn = None,
+                }
+            }
+            out.push(Decision::CreditSettled { node: id, credit });
+            if let (Credit::Wave, Some(next)) = (credit, next) {
+                self.start_wave(id, next, now, out);
+            }
+        }
+    }
+
+    /// What a large's end on a node gives the smalls, and the large that is next there.
+    fn credit(&self, id: NodeId, now: Millis) -> (Credit, Option<JobId>) {
+        let Some(node) = self.nodes.get(&id) else { return (Credit::NodeUnfit, None) };
+        if !node.takes_larges(self.config.gpus_per_node) || self.config.paused {
+            return (Credit::NodeUnfit, None);
+        }
+        let served = |job: &Job| job.fits.on(id) && self.within_quota(job);
+        let Some(next) = self.first(Shape::Large, served) else {
+            return (Credit::NoLargeWaits, None);
+        };
+        let Some(small) = self.first(Shape::Small, served) else {
+            return (Credit::NoSmallWaits, Some(next.id));
+        };
+        let credit = if self.another_serves(small, id) {
+            Credit::OtherNodeOpen
+        } else if self.turn_continues(node, next, now) {
+            Credit::TurnContinues
+        } else {
+            Credit::Wave
+        };
+        (credit, Some(next.id))
+    }
+
+    /// Whether another node is open for this small. One whose GPUs are all in the hands of others
+    /// without an end is open in name only.
+    fn another_serves(&self, small: &Job, than: NodeId) -> bool {
+        self.nodes.iter().any(|(&id, node)| {
+            let open = node.is_open() && node.spec.schedulable && small.fits.on(id);
+            id != than && open && !node.ever_free().is_empty()
+        })
+    }
+
+    fn turn_continues(&self, node: &Node, next: &Job, now: Millis) -> bool {
+        let Some(turn) = &node.turn else { return false };
+        let in_time = match (self.config.turn, next.limit) {
+            (Some(budget), Some(limit)) => now + limit <= turn.since + budget,
+            _ => false,
+        };
+        // A turn in which every large failed at once has not begun.
+        in_time || (turn.failed_early && turn.since >= now)
+    }
+
+    fn start_wave(&mut self, id: NodeId, next: JobId, now: Millis, out: &mut Vec<Decision>) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let gate = Gate { job: next, since: now, overdue: false };
+        node.enter(Phase::Wave { admitted: 0, gate }, now);
+        let mut heads = self.heads(Shape::Small, |job| job.fits.on(id));
+        let mut admitted = 0;
+        while admitted < self.config.wave_size {
+            let Some(small) = heads.pop_first().and_then(|key| self.at(key)) else { break };
+            if !self.within_quota(small) {
+                continue;
+            }
+            heads.extend(self.after(small));
+            if !self.reserve_small(small.id, id, Kind::Wave, now, out) {
+                break;
+            }
+            admitted += 1;
+        }
+        if admitted > 0 {
+            out.push(Decision::WaveStarted { node: id, admitted, next });
+        } else if let Some(node) = self.nodes.get_mut(&id) {
+            node.enter(Phase::Open, now);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Pure: which nodes drain, for whom, and what becomes of a drain that lasts too long.
+
+use super::{
+    Decision, Gate, Job, JobId, Millis, Node, NodeId, OpenReason, Phase, Pool, Shape, Stage,
+};
+
+impl Pool {
+    /// Closes as many gates as larges and the setting ask for, and opens the others.
+    pub(super) fn assign_gates(&mut self, now: Millis, out: &mut Vec<Decision>) {
+        self.open_unfit_gates(now, out);
+        let mut spare: Vec<NodeId> =
+            self.nodes.iter().filter(|(_, n)| n.gate().is_some()).map(|(&id, _)| id).collect();
+        let mut used: Vec<(JobId, NodeId)> = Vec::new();
+        let mut closed = spare.len();
+        let mut heads = self.heads(Shape::Large, |_| true);
+        let reason =
+            if heads.is_empty() { OpenReason::NoLargeWaits } else { OpenReason::NotNeeded };
+        // The head is never held up by a gate that it cannot use: it may close one more.
+        let mut head = true;
+        while head || !spare.is_empty() || closed < self.config.max_drains as usize {
+            let Some(job) = heads.pop_first().and_then(|key| self.at(key)) else { break };
+            if !self.within_quota(job) {
+                continue;
+            }
+            let (large, next) = (job.id, self.after(job));
+            if let Some(id) = self.gate_for(job, &spare, now) {
+                spare.retain(|&other| other != id);
+                used.push((large, id));
+                heads.extend(next);
+                self.retarget(id, large, out);
+            } else if (head || closed < self.config.max_drains as usize)
+                && let Some(id) = self.node_to_drain(job, now)
+            {
+                heads.extend(next);
+                self.close_gate(id, large, now, out);
+                closed += 1;
+            }
+            head = false;
+        }
+        self.spare_the_latest(&mut spare, &mut used, now, out);
+        for id in spare {
+            self.open_gate(id, reason, now, out);
+        }
+    }
+
+    /// Of more gates than larges, those stay closed whose nodes are empty soonest: any other
+    /// choice keeps more GPUs idle.
+    fn spare_the_latest(
+        &mut self,
+        spare: &mut [NodeId],
+        used: &mut [(JobId, NodeId)],
+        now: Millis,
+        out: &mut Vec<Decision>,
+    ) {
+        let empty = |pool: &Self, id| pool.nodes.get(&id).map(|node| empty_soonest(node, now));
+        for spared in spare {
+            let sooner = empty(self, *spared);
+            let latest = used
+                .iter_mut()
+                .filter(|(large, id)| {
+                    let fits = self.job(*large).is_some_and(|job| job.fits.on(*spared));
+                    fits && empty(self, *id) > sooner
+                })
+                .max_by_key(|(_, id)| (empty(self, *id), *id));
+            if let Some((large, id)) = latest {
+                std::mem::swap(id, spared);
+                let (id, large) = (*id, *large);
+                self.retarget(id, large, out);
+            }
+        }
+    }
+
+    fn open_unfit_gates(&mut self, now: Millis, out: &mut Vec<Decision>) {
+        let unfit: Vec<NodeId> = self
+            .nodes
+            .iter()
+            .filter(|(_, n)| n.gate().is_some() && !n.takes_larges(self.config.gpus_per_node))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in unfit {
+            self.open_gate(id, OpenReason::NodeUnfit, now, out);
+        }
+    }
+
+    /// The closed gate that serves a large: its own, else the one whose node is empty soonest.
+    fn gate_for(&self, large: &Job, spare: &[NodeId], now: Millis) -> Option<NodeId> {
+        let usable = spare.iter().copied().filter(|&id| large.fits.on(id));
+        usable
+            .filter_map(|id| self.nodes.get(&id).map(|node| (id, node)))
+            .min_by_key(|&(id, node)| {
+                let of_another = node.gate().is_none_or(|gate| gate.job != large.id);
+                (of_another, empty_soonest(node, now), id)
+            })
+            .map(|(id, _)| id)
+    }
+
+    /// The open node that is empty soonest: least latest end, then fewest holders.
+    fn node_to_drain(&self, large: &Job, now: Millis) -> Option<NodeId> {
+        self.nodes
+            .iter()
+            .filter(|&(&id, node)| {
+                let usable = node.is_open() && node.takes_larges(self.config.gpus_per_node);
+                usable && large.fits.on(id) && !node.holdings.is_empty() && self.may_close(id)
+            })
+            .min_by_key(|&(&id, node)| (empty_soonest(node, now), node.holdings.len(), id))
+            .map(|(&id, _)| id)
+    }
+
+    /// Whether enough nodes stay open for smalls if this one closes.
+    pub(super) fn may_close(&self, id: NodeId) -> bool {
+        let others = self
+            .nodes
+            .iter()
+            .filter(|&(&other, node)| other != id && node.is_open() && node.spec.schedulable);
+        self.config.keep_open == 0 || others.count() >= self.config.keep_open as usize
+    }
+
+    /// Whether all that a large waits for is that another node opens, so that one of those it fits
+    /// may close.
+    pub(super) fn waits_for_an_open_node(&self, large: &Job) -> bool {
+        let fitting = || self.nodes.iter().filter(|&(&id, _)| large.fits.on(id));
+        self.config.keep_open > 0
+            && !fitting().any(|(_, node)| node.gate().is_some())
+            && fitting().any(|(&id, node)| {
+                let usable = node.is_open() && node.takes_larges(self.config.gpus_per_node);
+                usable && !self.may_close(id)
+            })
+    }
+
+    fn close_gate(&mut self, id: NodeId, job: JobId, now: Millis, out: &mut Vec<Decision>) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        node.enter(Phase::Draining(Gate { job, since: now, overdue: false }), now);
+        node.turn = None;
+        out.push(Decision::GateClosed { node: id, job, latest_end: node.latest_end(now) });
+    }
+
+    fn retarget(&mut self, id: NodeId, to: JobId, out: &mut Vec<Decision>) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let (Phase::Draining(gate) | Phase::Wave { gate, .. }) = &mut node.phase else { return };
+        if gate.job != to {
+            out.push(Decision::GateRetargeted { node: id, from: gate.job, to });
+            gate.job = to;
+        }
+    }
+
+    fn open_gate(&mut self, id: NodeId, reason: OpenReason, now: Millis, out: &mut Vec<Decision>) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let Some(gate) = node.gate().copied() else { return };
+        node.enter(Phase::Open, now);
+        out.push(Decision::GateOpened { node: id, job: gate.job, reason });
+    }
+
+    pub(super) fn report_overdue(&mut self, now: Millis, out: &mut Vec<Decision>) {
+        let due: Vec<NodeId> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| self.overdue_at(node).is_some_and(|at| at <= now))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in due {
+            let Some(node) = self.nodes.get_mut(&id) else { continue };
+            let (Phase::Draining(gate) | Phase::Wave { gate, .. }) = &mut node.phase else {
+                continue;
+            };
+            gate.overdue = true;
+            let job = gate.job;
+            let blockers: Vec<JobId> = node.holdings.keys().copied().collect();
+            out.push(Decision::DrainOverdue { node: id, job, blockers });
+        }
+        if self.config.evict_overdue {
+            self.evict_overdue(out);
+        }
+    }
+
+    /// Each holder of an overdue drain once, also where eviction was allowed only later.
+    fn evict_overdue(&mut self, out: &mut Vec<Decision>) {
+        for (&id, node) in &mut self.nodes {
+            if !node.gate().is_some_and(|gate| gate.overdue) {
+                continue;
+            }
+            for (&job, holding) in &mut node.holdings {
+                if !holding.evicting && holding.stage < Stage::Releasing {
+                    holding.evicting = true;
+                    out.push(Decision::Evict { job, node: id });
+                }
+            }
+        }
+    }
+
+    /// When a drain becomes overdue, unless it was found so already.
+    pub(super) fn overdue_at(&self, node: &Node) -> Option<Millis> {
+        let gate = node.gate().filter(|gate| !gate.overdue && !node.holdings.is_empty())?;
+        let by_limits = node.latest_end(Millis::default()).map(|end| end + Millis(1));
+        let by_setting = self.config.drain_limit.map(|limit| gate.since + limit);
+        by_setting.or(by_limits)
+    }
+}
+
+/// Orders nodes by when they are empty at the latest, those of which nobody knows last.
+fn empty_soonest(node: &Node, now: Millis) -> Millis {
+    node.latest_end(now).unwrap_or(Millis(u64::MAX))
+}

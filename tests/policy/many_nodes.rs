@@ -1,0 +1,262 @@
+//! Many nodes: which of them drains, where the credit is settled, how smalls are packed.
+
+use sluice::policy::{Config, Wait};
+
+use super::timeline::{limits, play};
+
+#[test]
+fn an_empty_node_takes_the_head_at_once() {
+    play(
+        &Config::default(),
+        2,
+        "0 | small s1       | s1 to n0
+         1 | large A        | A to n1",
+    );
+}
+
+#[test]
+fn an_empty_node_takes_the_head_whichever_gate_was_closed_for_it() {
+    // n0 drains for A; n1 comes free first: A goes there, and the gate of n0 opens.
+    play(
+        &Config::default(),
+        2,
+        "0 | small s1..s9   | s1..s8 to n0; s9 to n1
+         1 | large A        | n1 drains for A until ever
+         2 | small t1       |
+         3 | done s1..s7    | t1 to n0
+         4 | done s8,t1     | A to n0; n1 opens NoLargeWaits",
+    );
+}
+
+#[test]
+fn an_empty_node_that_the_head_cannot_use_goes_to_the_next() {
+    play(
+        &Config::default(),
+        2,
+        "0 | small s1 on=n0   | s1 to n0
+         1 | large A on=n0    | n0 drains for A until ever
+         2 | large B          | B to n1
+         3 | done s1          | A to n0",
+    );
+}
+
+#[test]
+fn one_node_drains_at_a_time_and_smalls_go_on_elsewhere() {
+    play(
+        &Config::default(),
+        3,
+        "0 | small s1..s24    | s1..s8 to n0; s9..s16 to n1; s17..s24 to n2
+         1 | large A,B        | n0 drains for A until ever
+         2 | small t1,t2      |
+         3 | done s1..s4      |
+         4 | done s9          | t1 to n1
+         5 | done s17         | t2 to n2
+         6 | done s5..s8      | A to n0; n1 drains for B until ever",
+    );
+}
+
+#[test]
+fn as_many_nodes_drain_as_the_setting_says() {
+    play(
+        &Config { max_drains: 2, ..Config::default() },
+        3,
+        "0 | small s1..s24    | s1..s8 to n0; s9..s16 to n1; s17..s24 to n2
+         1 | large A,B,C      | n0 drains for A until ever; n1 drains for B until ever",
+    );
+}
+
+#[test]
+fn no_more_nodes_drain_than_larges_wait() {
+    play(
+        &Config { max_drains: 3, ..Config::default() },
+        3,
+        "0 | small s1..s24    | s1..s8 to n0; s9..s16 to n1; s17..s24 to n2
+         1 | large A          | n0 drains for A until ever
+         2 | withdraw A       | n0 opens NoLargeWaits",
+    );
+}
+
+#[test]
+fn a_gate_that_the_head_cannot_use_does_not_hold_it_up() {
+    // n0 drains for A. H goes before A and fits only n1: it closes one gate more.
+    play(
+        &Config::default(),
+        2,
+        "0 | small s1..s16        | s1..s8 to n0; s9..s16 to n1
+         1 | large A on=n0        | n0 drains for A until ever
+         2 | large H on=n1 prio=1 | n1 drains for H until ever
+         3 | done s9..s16         | H to n1
+         4 | done s1..s8          | A to n0",
+    );
+}
+
+#[test]
+fn the_node_that_is_empty_soonest_drains() {
+    play(
+        &limits(90, 90),
+        3,
+        "0 | small s1..s3 on=n0 limit=60; small s4 on=n1 limit=70; small s5 on=n2 limit=90 \
+             | s1..s3 to n0; s4 to n1; s5 to n2
+         1 | large A limit=90 | n0 drains for A until 60",
+    );
+}
+
+#[test]
+fn of_nodes_that_are_empty_at_one_time_the_one_with_fewest_holders_drains() {
+    play(
+        &limits(90, 90),
+        3,
+        "0 | small s1..s3 on=n0 limit=60; small s4 on=n1 limit=60; small s5,s6 on=n2 limit=60 \
+             | s1..s3 to n0; s4 to n1; s5..s6 to n2
+         1 | large A limit=90 | n1 drains for A until 60",
+    );
+}
+
+#[test]
+fn a_node_whose_end_nobody_knows_drains_last() {
+    play(
+        &limits(90, 90),
+        2,
+        "0 | foreign f n0; small s1..s8 on=n1 limit=80 | s1..s8 to n1
+         1 | large A limit=90 | n1 drains for A until 80",
+    );
+}
+
+#[test]
+fn smalls_are_packed_on_the_fullest_open_node() {
+    play(
+        &Config::default(),
+        3,
+        "0 | small s1 on=n1   | s1 to n1
+         1 | small s2..s4     | s2..s4 to n1
+         2 | small s5 on=n2   | s5 to n2
+         3 | small s6..s10    | s6..s9 to n1; s10 to n2",
+    );
+}
+
+#[test]
+fn a_small_goes_where_it_moves_the_latest_end_least() {
+    play(
+        &limits(90, 90),
+        3,
+        "0 | small s1 on=n0 limit=80; small s2..s4 on=n1 limit=20 | s1 to n0; s2..s4 to n1
+         1 | small s5 limit=70   | s5 to n0
+         2 | small s6 limit=10   | s6 to n1
+         3 | small s7 limit=90   | s7 to n0",
+    );
+}
+
+#[test]
+fn larges_follow_one_another_while_another_node_is_open() {
+    // n2 serves smalls, so B starts on n0 without a wave, and the gate of n1 is for C.
+    play(
+        &Config::default(),
+        3,
+        "0  | large A                 | A to n0
+         1  | small s1..s20           | s1..s8 to n1; s9..s16 to n2
+         2  | large B,C               | n1 drains for B until ever
+         9  | done A                  | n0 owes OtherNodeOpen; B to n0; n1 drains for C not B
+         10 | done s9                 | s17 to n2",
+    );
+}
+
+#[test]
+fn a_wave_is_owed_where_no_other_node_is_open() {
+    // B has the wave's node before it, which is empty sooner than n1 as nobody knows an end.
+    play(
+        &limits(90, 90),
+        2,
+        "0  | large A limit=90             | A to n0
+         1  | small s1..s8 limit=90        | s1..s8 to n1
+         2  | small s9,s10 limit=30; large B limit=90 | n1 drains for B until 91
+         9  | done A                       | n0 owes Wave; s9..s10 waves to n0; \
+                                             n0 waves 2 before B; n1 opens NotNeeded
+         10 | small t1; done s1            | t1 to n1
+         12 | done s9,s10                  | B to n0",
+    );
+}
+
+#[test]
+fn a_node_that_fits_no_waiting_small_is_not_open_to_it() {
+    // s1 can only go to n0: that n1 is open does not help it.
+    play(
+        &Config::default(),
+        2,
+        "0  | large A                      | A to n0
+         1  | small r1                     | r1 to n1
+         2  | large B,C on=n0; small s1 on=n0 |
+         9  | done A                       | n0 owes Wave; s1 waves to n0; n0 waves 1 before B
+         12 | done s1                      | B to n0",
+    );
+}
+
+#[test]
+fn an_open_node_that_others_pods_hold_for_ever_serves_nobody() {
+    // All of n1 is in foreign hands without an end: smalls would wait for ever behind larges.
+    let mut timeline = play(
+        &Config::default(),
+        2,
+        "0 | foreign f n1 count=8; large A; large B on=n0; small s1 | A to n0",
+    );
+    assert_eq!(timeline.why("s1"), Some(Wait::Busy { ahead: 0 }));
+    timeline.play("9 | done A | n0 owes Wave; s1 waves to n0; n0 waves 1 before B");
+}
+
+#[test]
+fn two_larges_that_end_at_once_owe_one_wave_each_at_most() {
+    play(
+        &Config::default(),
+        2,
+        "0 | large A,B,C,D; small s1..s20 | A to n0; B to n1
+         9 | done A,B | n0 owes Wave; s1..s8 waves to n0; n0 waves 8 before C; \
+                        n1 owes Wave; s9..s16 waves to n1; n1 waves 8 before C; \
+                        n1 drains for D not C",
+    );
+}
+
+#[test]
+fn priority_then_creation_then_number_is_the_order() {
+    play(
+        &Config::default(),
+        1,
+        "0 | small s1..s8                                   | s1..s8 to n0
+         1 | small a; small b created=0; small c prio=1; small d prio=1 |
+         2 | done s1 | c to n0
+         3 | done s2 | d to n0
+         4 | done s3 | b to n0
+         5 | done s4 | a to n0",
+    );
+}
+
+#[test]
+fn a_node_of_another_size_takes_smalls_and_no_larges() {
+    let mut timeline =
+        play(&Config::default(), 0, "0 | node n0 gpus=4; small s1..s5; large A | s1..s4 to n0");
+    assert!(matches!(timeline.why("A"), Some(Wait::NoNodeFits(_))));
+}
+
+#[test]
+fn a_cordoned_node_takes_nobody_and_what_runs_there_counts() {
+    let mut timeline = play(
+        &Config::default(),
+        1,
+        "0 | small s1..s3            | s1..s3 to n0
+         1 | node n0 cordoned        |
+         2 | small s4; large A       |
+         3 | node n0                 | n0 drains for A until ever
+         4 | done s1..s3             | A to n0",
+    );
+    assert_eq!(timeline.gpus("A").len(), 8);
+}
+
+#[test]
+fn a_new_node_takes_who_waits() {
+    play(
+        &Config::default(),
+        1,
+        "0 | small s1..s10     | s1..s8 to n0
+         1 | large A           | n0 drains for A until ever
+         2 | node n1           | A to n1; n0 opens NoLargeWaits
+         3 | node n2           | s9..s10 to n2",
+    );
+}

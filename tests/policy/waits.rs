@@ -1,0 +1,273 @@
+//! Why a job waits and until when at the latest.
+
+use sluice::policy::{Basis, Bound, Config, JobId, Millis, NoFit, NodeId, Shape, TenantId, Wait};
+
+use super::timeline::{Timeline, limits, play};
+
+fn bound(timeline: &mut Timeline, name: &str) -> Bound {
+    let job = timeline.id(name);
+    timeline.pool.bound(job, timeline.now).unwrap()
+}
+
+fn no_fit(nodes: u32, table: &str) -> NoFit {
+    match play(&Config::default(), nodes, table).why("a") {
+        Some(Wait::NoNodeFits(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_does_not_wait_has_no_reason_and_no_bound() {
+    let mut timeline = play(&limits(10, 50), 1, "0 | small s1 | s1 to n0");
+    assert_eq!(timeline.why("s1"), None);
+    assert_eq!(timeline.latest_start("s1"), None);
+    assert_eq!(timeline.why("never seen"), None);
+}
+
+#[test]
+fn paused() {
+    let mut timeline = play(&limits(10, 50), 1, "0 | set paused=on; small s1 |");
+    assert_eq!(timeline.why("s1"), Some(Wait::Paused));
+    assert_eq!(bound(&mut timeline, "s1").basis, Basis::HeldBack);
+}
+
+#[test]
+fn backing_off() {
+    let mut timeline = Timeline::slow(&limits(10, 50), 1);
+    timeline.play(
+        "0 | small s1  | s1 to n0
+         1 | refuse s1 | s1 off n0 BindFailed until 6",
+    );
+    let until = Millis::from_secs(6);
+    assert_eq!(timeline.why("s1"), Some(Wait::BackingOff { until, attempts: 1 }));
+}
+
+#[test]
+fn quota() {
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0 | set quota=7:2                      |
+         1 | small s1..s3 tenant=7; small s4    | s1..s2 to n0; s4 to n0",
+    );
+    let wait = Wait::Quota { tenant: TenantId(7), held: 2, most: 2 };
+    assert_eq!(timeline.why("s3"), Some(wait));
+    assert_eq!(bound(&mut timeline, "s3").basis, Basis::HeldBack);
+    timeline.play("2 | done s1 | s3 to n0");
+}
+
+#[test]
+fn no_node_fits_and_why() {
+    assert_eq!(no_fit(0, "0 | small a |"), NoFit::NoNodes);
+    assert_eq!(no_fit(1, "0 | small a on=n5 |"), NoFit::NoneMatches);
+    assert_eq!(no_fit(1, "0 | node n0 cordoned; small a |"), NoFit::Unschedulable);
+    assert_eq!(no_fit(0, "0 | node n0 gpus=4; large a |"), NoFit::WrongSize);
+    assert_eq!(no_fit(1, "0 | node n0 bad=3; large a |"), NoFit::Unhealthy);
+}
+
+#[test]
+fn of_several_reasons_the_one_that_is_nearest_to_a_fit_is_given() {
+    let mixed = "0 | node n0 gpus=4; node n1 cordoned; large a |";
+    assert_eq!(no_fit(0, mixed), NoFit::Unschedulable);
+    let mixed = "0 | node n0 gpus=4; node n1 cordoned; node n2 bad=1; large a |";
+    assert_eq!(no_fit(0, mixed), NoFit::Unhealthy);
+}
+
+#[test]
+fn behind_others_of_its_shape() {
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0 | small s1 limit=10     | s1 to n0
+         1 | large A,B limit=50    | n0 drains for A until 10",
+    );
+    let first = timeline.id("A");
+    assert_eq!(timeline.why("B"), Some(Wait::Behind { ahead: 1, first }));
+}
+
+#[test]
+fn draining_with_the_time_when_it_ends() {
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0 | small s1..s3 limit=10 | s1..s3 to n0
+         1 | large A limit=50      | n0 drains for A until 10",
+    );
+    let latest_end = Some(Millis::from_secs(10));
+    let wait = Wait::Draining { node: NodeId(0), holders: 3, latest_end };
+    assert_eq!(timeline.why("A"), Some(wait));
+    assert_eq!(bound(&mut timeline, "A"), Bound { latest_start: latest_end, basis: Basis::Drain });
+}
+
+#[test]
+fn a_wave_with_the_time_when_it_ends() {
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0  | large A,B limit=50; small s1 limit=10 | A to n0
+         40 | done A | n0 owes Wave; s1 waves to n0; n0 waves 1 before B",
+    );
+    let latest_end = Some(Millis::from_secs(50));
+    assert_eq!(timeline.why("B"), Some(Wait::Wave { node: NodeId(0), latest_end }));
+    assert_eq!(bound(&mut timeline, "B"), Bound { latest_start: latest_end, basis: Basis::Drain });
+}
+
+#[test]
+fn nodes_held_by_larges() {
+    let mut timeline = play(&limits(10, 50), 1, "0 | large A,B limit=50 | A to n0");
+    assert_eq!(timeline.why("B"), Some(Wait::NodesHeld { exclusive: 1 }));
+}
+
+#[test]
+fn a_closed_gate() {
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0 | small s1..s8 limit=10 | s1..s8 to n0
+         1 | large A limit=50      | n0 drains for A until 10
+         2 | done s1,s2; small t1  |",
+    );
+    let job = timeline.id("A");
+    assert_eq!(timeline.why("t1"), Some(Wait::GateClosed { node: NodeId(0), job, free: 2 }));
+}
+
+#[test]
+fn a_large_that_holds_the_node() {
+    let mut timeline = play(&limits(10, 50), 1, "0 | large A; small s1 | A to n0");
+    let job = timeline.id("A");
+    assert_eq!(timeline.why("s1"), Some(Wait::Exclusive { node: NodeId(0), job }));
+}
+
+#[test]
+fn every_gpu_is_busy() {
+    let mut timeline = play(&limits(10, 50), 1, "0 | small s1..s10 | s1..s8 to n0");
+    assert_eq!(timeline.why("s10"), Some(Wait::Busy { ahead: 1 }));
+}
+
+// Bounds. S = 10 and L = 50 everywhere.
+
+#[test]
+fn the_kth_large_waits_at_most_k_times_both_if_one_runs() {
+    let mut timeline = play(&limits(10, 50), 1, "0 | large R,A,B,C limit=50 | R to n0");
+    let starts = ["A", "B", "C"].map(|name| timeline.latest_start(name));
+    assert_eq!(starts, [60, 120, 180].map(Some));
+}
+
+#[test]
+fn the_first_large_waits_at_most_for_the_smalls_if_none_runs() {
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0 | small s1 limit=10        | s1 to n0
+         4 | large A,B,C limit=50     | n0 drains for A until 10",
+    );
+    let starts = ["A", "B", "C"].map(|name| timeline.latest_start(name));
+    assert_eq!(starts, [10, 4 + 10 + 60, 4 + 10 + 120].map(Some));
+}
+
+#[test]
+fn the_small_at_place_p_waits_at_most_for_so_many_waves() {
+    let mut timeline =
+        play(&limits(10, 50), 1, "0 | large R limit=50; small s1..s17 limit=10 | R to n0");
+    // Three larges that fail at once may come before the one that counts.
+    let window = 50 + 3 * 50 + 2 * 10;
+    let starts = ["s1", "s8", "s9", "s17"].map(|name| timeline.latest_start(name));
+    assert_eq!(starts, [window, window, 2 * window, 3 * window].map(Some));
+    assert_eq!(bound(&mut timeline, "s17").basis, Basis::Place(17));
+}
+
+#[test]
+fn the_larges_turn_is_in_the_smalls_figure() {
+    let config = Config { turn: Some(Millis::from_secs(200)), ..limits(10, 50) };
+    let mut timeline = play(&config, 1, "0 | large R limit=50; small s1 limit=10 | R to n0");
+    assert_eq!(timeline.latest_start("s1"), Some(200 + 3 * 50 + 2 * 10));
+}
+
+#[test]
+fn without_a_limit_on_a_shape_there_is_no_figure() {
+    let small_only = Config { large_limit: None, ..limits(10, 50) };
+    let mut timeline = play(&small_only, 1, "0 | large R limit=50; small s1 limit=10 | R to n0");
+    assert_eq!(bound(&mut timeline, "s1").basis, Basis::NoLimit(Shape::Large));
+    let large_only = Config { small_limit: None, ..limits(10, 50) };
+    let mut timeline = play(&large_only, 1, "0 | large R limit=50; small s1 limit=10 | R to n0");
+    assert_eq!(bound(&mut timeline, "s1").basis, Basis::NoLimit(Shape::Small));
+}
+
+#[test]
+fn a_running_job_without_a_limit_takes_the_figure_away() {
+    let mut timeline =
+        play(&limits(10, 50), 1, "0 | small s1; small s2 limit=10; large A limit=50 | A to n0");
+    timeline.play("5 | done A; small s3 limit=10 | n0 owes NoLargeWaits; s1..s2 to n0; s3 to n0");
+    timeline.play("6 | large B limit=50 | n0 drains for B until ever");
+    let s1 = timeline.id("s1");
+    assert_eq!(
+        bound(&mut timeline, "B"),
+        Bound { latest_start: None, basis: Basis::Unlimited(s1) }
+    );
+    assert_eq!(timeline.pool.unlimited(), Some(s1));
+}
+
+#[test]
+fn a_waiting_job_without_a_limit_takes_the_figure_away_too() {
+    let mut timeline =
+        play(&limits(10, 50), 1, "0 | large A limit=50; small free; small s2 limit=10 | A to n0");
+    let free = timeline.id("free");
+    assert_eq!(
+        bound(&mut timeline, "s2"),
+        Bound { latest_start: None, basis: Basis::Unlimited(free) }
+    );
+}
+
+#[test]
+fn a_job_that_runs_longer_than_its_shape_may_is_counted_with_its_own_end() {
+    // A foreign pod with an end at 100, though S is 10.
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0 | foreign f n0 end=100     |
+         1 | large A,B limit=50       | n0 drains for A until 100",
+    );
+    assert_eq!(timeline.latest_start("A"), Some(100));
+    assert_eq!(timeline.latest_start("B"), Some(1 + 99 + 50 + 99));
+}
+
+#[test]
+fn a_quota_that_may_bind_before_its_turn_takes_the_figure_away() {
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0 | set quota=7:4; large R limit=50           | R to n0
+         1 | small s1..s5 limit=10 tenant=7            |
+         2 | small t1 limit=10                         |",
+    );
+    assert_eq!(bound(&mut timeline, "s5").basis, Basis::HeldBack);
+    assert_eq!(bound(&mut timeline, "t1").basis, Basis::Place(6));
+}
+
+#[test]
+fn larges_have_no_figure_where_every_node_is_kept_open() {
+    let config = Config { keep_open: 1, ..limits(10, 50) };
+    let mut timeline = play(&config, 1, "0 | large A limit=50 |");
+    assert_eq!(bound(&mut timeline, "A").basis, Basis::HeldBack);
+    assert_eq!(timeline.why("A"), Some(Wait::NodesHeld { exclusive: 0 }));
+}
+
+#[test]
+fn a_gate_is_a_figure_only_for_the_head() {
+    // B's gate is n1, until 20. But A takes whichever comes free first: then B has n0, until 80.
+    let config = Config { max_drains: 2, ..limits(80, 90) };
+    let mut timeline = play(
+        &config,
+        2,
+        "0  | small s1 on=n0 limit=20; small s2 on=n1 limit=80 | s1 to n0; s2 to n1
+         1  | large A,B limit=90 | n0 drains for A until 20; n1 drains for B until 80",
+    );
+    assert_eq!(timeline.latest_start("A"), Some(20));
+    let promised = timeline.latest_start("B").unwrap();
+    timeline.play(
+        "5  | done s2 | A to n1; n0 drains for B not A
+         20 | done s1 | B to n0",
+    );
+    assert!(promised >= 20);
+    assert_eq!(JobId(4), timeline.id("B"));
+}
