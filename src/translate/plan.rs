@@ -257,7 +257,7 @@ fn admitted(
     }
     let bound = pod.node.is_some();
     if !bound && look.nominated_elsewise(pod, name) {
-        // Somebody gated is nominated to this node: kube-scheduler would keep its GPUs for it.
+        // kube-scheduler would keep the node's GPUs for the nominated one.
         return;
     }
     if let Some(tell) = tell::reserved(look, pod, id, holding, memory) {

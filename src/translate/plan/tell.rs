@@ -47,7 +47,7 @@ pub(super) struct Look<'a> {
     pub(super) world: &'a World,
     pub(super) pool: &'a Pool,
     pub(super) known: &'a Known,
-    /// Gated pods that are nominated, by node.
+    /// Waiting pods that are nominated and gated, by node: kube-scheduler keeps GPUs for them.
     nominated: BTreeMap<&'a str, BTreeSet<&'a str>>,
     /// Nodes whose gate is closed for a large and where nothing else can still be bound.
     settled_gates: BTreeMap<JobId, NodeId>,
@@ -57,7 +57,9 @@ impl<'a> Look<'a> {
     pub(super) fn new(world: &'a World, pool: &'a Pool, known: &'a Known) -> Self {
         let mut nominated: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for pod in world.ours().filter(|pod| pod.gate.is_some() && pod.can_be_bound()) {
-            if let Some(node) = &pod.nominated {
+            let job = known.ids.job(&pod.who.uid);
+            let waits = job.is_none_or(|job| pool.node_of(job).is_none());
+            if let Some(node) = pod.nominated.as_ref().filter(|_| waits) {
                 nominated.entry(node).or_default().insert(&pod.who.uid);
             }
         }
@@ -74,7 +76,7 @@ impl<'a> Look<'a> {
         Words { pool: self.pool, known: self.known, world: self.world }
     }
 
-    /// Whether another gated pod is nominated to the node.
+    /// Whether another pod waits that is nominated to the node.
     pub(super) fn nominated_elsewise(&self, pod: &PodFacts, node: &str) -> bool {
         let there = self.nominated.get(node);
         there.is_some_and(|uids| uids.iter().any(|uid| **uid != pod.who.uid))
