@@ -42,10 +42,23 @@ kwok_nodes() {
     [[ ${have[$index]:-} ]] || kwok_node "kwok-$index" "$gpus" "$taints"
   done >"$STATE/kwok-nodes.yaml"
   if [[ -s $STATE/kwok-nodes.yaml ]]; then
-    kubectl create -f "$STATE/kwok-nodes.yaml" >/dev/null
-    kubectl wait --for=condition=Ready --timeout=120s node -l type=kwok >/dev/null
+    kubectl create --validate=false -f "$STATE/kwok-nodes.yaml" >/dev/null
   fi
-  if ((${#surplus[@]} > 0)); then
-    kubectl delete node --wait=true "${surplus[@]}" >/dev/null
+  rm "$STATE/kwok-nodes.yaml"
+  if ((number == 0)); then
+    # All of them in one request.
+    kubectl delete --raw '/api/v1/nodes?labelSelector=type%3Dkwok' >/dev/null
+  elif ((${#surplus[@]} > 0)); then
+    kubectl delete node --wait=false "${surplus[@]}" >/dev/null
   fi
+  await 120 kwok_ready "$number" || die "not all $number simulated nodes became ready: cluster.sh logs kwok"
+}
+
+# kwok_ready NUMBER: are there this many, all of them ready? One list tells; `kubectl wait` watches each by itself.
+kwok_ready() {
+  local template='{{range .items}}{{range .status.conditions}}{{if eq .type "Ready"}}{{.status}}{{"\n"}}{{end}}{{end}}{{end}}'
+  local all ready
+  all=$(kubectl get nodes -l type=kwok -o name | wc -l)
+  ready=$(kubectl get nodes -l type=kwok -o go-template="$template" | grep -c True || true)
+  ((all == $1 && ready == $1))
 }
