@@ -35,7 +35,8 @@ type Contract = BTreeMap<String, String>;
 
 fn contract(file: &Path) -> Contract {
     let folder = file.parent().unwrap();
-    let set = protox::compile([file], [folder]).unwrap_or_else(|e| panic!("{file:?}: {e}"));
+    let set =
+        protox::compile([file], [folder]).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let file = set.file.into_iter().last().unwrap();
     let mut found = Contract::new();
     found.insert("package".to_owned(), file.package().to_owned());
@@ -68,7 +69,7 @@ fn services(file: &FileDescriptorProto, found: &mut Contract) {
 
 fn describe(message: &DescriptorProto, outer: &str, found: &mut Contract) {
     let name = format!("{outer}{}", message.name());
-    let map = message.options.as_ref().is_some_and(|options| options.map_entry());
+    let map = message.options.as_ref().is_some_and(prost_types::MessageOptions::map_entry);
     found.insert(format!("message {name}"), if map { "map entry" } else { "message" }.to_owned());
     for field in &message.field {
         found.insert(format!("field {name}.{}", field.name()), field_text(field, message));
@@ -110,7 +111,12 @@ fn compare(ours: &str, upstream: &str, services: &[&str], fields_min: usize) {
 #[test]
 fn the_device_plugin_contract_is_kubelets() {
     let path = "deviceplugin/v1beta1/api.proto";
-    compare(path, path, &["service DevicePlugin.ListAndWatch", "service Registration.Register"], 34);
+    compare(
+        path,
+        path,
+        &["service DevicePlugin.ListAndWatch", "service Registration.Register"],
+        34,
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub mod options;
 pub mod wire;
 
 mod cdi;
-mod clock;
+pub mod clock;
 mod endpoint;
 mod folder;
 mod ledger;

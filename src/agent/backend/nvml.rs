@@ -60,8 +60,11 @@ impl Backend for NvmlBackend {
         let infos = self.discover(&nvml)?;
         let ids: Vec<String> = infos.iter().map(|info| info.id.clone()).collect();
         tracing::info!(gpus = infos.len(), driver = nvml.sys_driver_version().ok(), "NVML opened");
+        // A fault between the list and the subscription would be lost.
+        let events = subscribe(&nvml, &ids);
         sink.discovered(&infos);
-        watch(&nvml, &ids, sink);
+        watch(&nvml, &ids, events.as_ref(), sink);
+        drop(events);
         nvml.shutdown()?;
         Ok(())
     }
@@ -112,9 +115,8 @@ impl NvmlBackend {
 
 /// Waits for events and looks at every GPU, until shutdown or until the library should be opened
 /// anew.
-fn watch(nvml: &Nvml, ids: &[String], sink: &mut Sink) {
+fn watch(nvml: &Nvml, ids: &[String], events: Option<&EventSet<'_>>, sink: &mut Sink) {
     let uptime = Uptime::start();
-    let events = subscribe(nvml, ids);
     let mut lost = Lost::default();
     let mut probe_at = Duration::ZERO;
     let mut wait_errors = 0;
@@ -127,7 +129,7 @@ fn watch(nvml: &Nvml, ids: &[String], sink: &mut Sink) {
                 return;
             }
         }
-        let Some(events) = &events else {
+        let Some(events) = events else {
             sink.pause(Duration::from_millis(WAIT_MS.into()));
             continue;
         };
@@ -263,7 +265,8 @@ fn probe_all(nvml: &Nvml, ids: &[String], lost: &mut Lost, sink: &mut Sink) {
 fn probe(device: &Device<'_>) -> Result<Probe, NvmlError> {
     // A call that reads from the GPU itself.
     match device.memory_info() {
-        Ok(_) | Err(NvmlError::NotSupported) => {}
+        // Drivers before 510 lack the call.
+        Ok(_) | Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => {}
         Err(error) => return Err(error),
     }
     if optional(device.mig_mode())?.is_some_and(|mode| mode.current == 1) {
