@@ -366,6 +366,19 @@ async fn a_caller_that_hangs_up_does_not_stop_a_binding_half_way() {
     rig.expect_ledger(ReservationState::Bound, true, 10, 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_refusal_at_the_last_moment_is_still_undone() {
+    let rig = Rig::reserved();
+    rig.server.fault(&put(), Fault::Hang(true));
+    rig.server.fault(&read(), Fault::Hang(false));
+    rig.server.fault(&post(), Fault::Refuse(403, "Forbidden", "no"));
+    rig.server.fault(&read(), Fault::Before(Box::new(|_| {})));
+    // Two calls without an answer leave half a second; undoing then meets a third.
+    rig.server.fault(&read(), Fault::Hang(false));
+    assert!(rig.bind().await.contains("refuses"));
+    rig.expect_ledger(ReservationState::Reserved, false, 0, 3);
+}
+
 #[tokio::test]
 async fn an_undone_claim_leaves_what_others_wrote() {
     let rig = Rig::reserved();

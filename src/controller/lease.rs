@@ -290,7 +290,9 @@ impl Campaign {
 
     /// Gives the lease back, so that another need not wait for it to run out.
     async fn release(&mut self) {
-        self.publish(None);
+        if let Some(term) = self.sender.send_replace(None) {
+            tracing::info!(identity = self.params.identity, term = term.number, "stops leading");
+        }
         let seen = self.seen.take().filter(|seen| self.holder_of(&seen.lease).is_us());
         let Some(Seen { mut lease, .. }) = seen else { return };
         if let Some(spec) = &mut lease.spec {

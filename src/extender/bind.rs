@@ -121,19 +121,23 @@ pub(super) struct Binder<L> {
 }
 
 impl<L: Ledgers> Binder<L> {
-    /// Binds a pod, or finds it bound.
-    pub(super) async fn bind(&self, args: &BindArgs) -> Result<(), BindError> {
-        complete(args)?;
-        self.claim(args).await?;
-        let error = match self.post(args).await {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
+    /// Binds a pod, or finds it bound, within `limit`.
+    pub(super) async fn bind(&self, args: &BindArgs, limit: Duration) -> Result<(), BindError> {
+        let claim_and_post = async {
+            complete(args)?;
+            self.claim(args).await?;
+            Ok(self.post(args).await)
         };
-        // With an unclear answer the Binding may still arrive, so the GPUs stay claimed.
-        if !matches!(error, BindError::Unclear(_)) {
+        let posted = match tokio::time::timeout(limit, claim_and_post).await {
+            Ok(claimed) => claimed?,
+            Err(_) => Err(BindError::Unclear(format!("not bound within {limit:?}"))),
+        };
+        // With an unclear answer the Binding may still arrive, so the GPUs stay claimed. To undo
+        // the claim is outside the limit: half undone would be worse than late.
+        if posted.as_ref().is_err_and(|error| !matches!(error, BindError::Unclear(_))) {
             self.undo(args).await;
         }
-        Err(error)
+        posted
     }
 
     /// Moves the reservation from Reserved to Bound, or finds it there.

@@ -230,10 +230,7 @@ async fn bind(
     let (uid, node) = (args.pod_uid.clone(), args.node.clone());
     // A task of its own: a scheduler that hangs up must not stop a binding half-way.
     let (binder, limit) = (extender.binder.clone(), extender.limits.bind);
-    let task = tokio::spawn(async move {
-        let limited = tokio::time::timeout(limit, binder.bind(&args)).await;
-        limited.unwrap_or_else(|_| Err(BindError::Unclear(format!("not bound in {limit:?}"))))
-    });
+    let task = tokio::spawn(async move { binder.bind(&args, limit).await });
     let result = match task.await {
         Ok(result) => result,
         Err(error) => {
