@@ -5,6 +5,16 @@
 IMAGES=$SLUICE_CACHE/images
 BASE_PACKAGES=libc6,libgcc-s1,ca-certificates
 
+# with_scratch COMMAND...: temporary files go where they are removed together, also when COMMAND fails. For `step`,
+# whose subshell ends with it.
+with_scratch() {
+  TMPDIR=$(mktemp -d)
+  export TMPDIR
+  chmod 755 "$TMPDIR"
+  trap 'rm -rf "$TMPDIR"' EXIT
+  "$@"
+}
+
 # image_import ARCHIVE: into containerd, where kubelet finds it.
 image_import() { ctr --namespace k8s.io images import "$1" >/dev/null; }
 
@@ -38,7 +48,6 @@ archive_of_folder() {
     '[{Config: $config, RepoTags: [$reference], Layers: ["layer.tar"]}]' >"$work/manifest.json"
   tar --create --file "$4.new" --directory "$work" manifest.json "$config.json" layer.tar
   mv "$4.new" "$4"
-  rm -r "$work"
 }
 
 pause_archive() { printf '%s/pause-%s.tar\n' "$IMAGES" "$(content_key "$HARNESS/images/pause.c")"; }
@@ -51,7 +60,6 @@ pause_image() {
   root=$(mktemp -d)
   gcc -Os -static -s -Wall -Wextra -Werror -o "$root/pause" "$HARNESS/images/pause.c"
   archive_of_folder "$root" localhost/pause:dev /pause "$archive"
-  rm -r "$root"
 }
 
 # tool_archive TOOL: where the image of one of the built components is.
@@ -66,7 +74,6 @@ tool_image() {
   mkdir -p "$root/usr/local/bin"
   cp "$(tools_folder)/$1" "$root/usr/local/bin/"
   archive_of_folder "$root" "$2" "/usr/local/bin/$1" "$archive"
-  rm -r "$root"
 }
 
 # build_buildah ARGUMENT...: an ordinary build in a store of our own, without a daemon or privileges of a container.
@@ -89,7 +96,6 @@ base_image() {
   mmdebstrap --quiet --variant=extract --include="$BASE_PACKAGES" "$(base_suite)" "$root/base.tar"
   printf 'FROM scratch\nADD base.tar /\n' >"$root/Dockerfile"
   build_buildah build --quiet --tag "$reference" "$root" >/dev/null
-  rm -r "$root"
 }
 
 # image_of_binary NAME BINARY DOCKERFILE: the image localhost/NAME:dev. BINARY stands where the stage `build` of the
@@ -108,7 +114,6 @@ image_of_binary() {
   rm -f "$archive.new"
   build_buildah push --quiet "localhost/$1:dev" "docker-archive:$archive.new:localhost/$1:dev"
   mv "$archive.new" "$archive"
-  rm -r "$stage"
   image_prune "$1"
 }
 
@@ -146,12 +151,14 @@ images_build() {
   say "Images (the first time, cargo takes minutes):"
   step images 'cargo build --release' cargo_build
   target=$(product_folder)/release
-  step images 'base image' base_image
-  step images 'localhost/sluice:dev' image_of_binary sluice "$target/sluice" "$REPOSITORY/Dockerfile"
+  step images 'base image' with_scratch base_image
+  step images 'localhost/sluice:dev' \
+    with_scratch image_of_binary sluice "$target/sluice" "$REPOSITORY/Dockerfile"
   step images 'localhost/workload:dev' \
-    image_of_binary workload "$target/examples/workload" "$HARNESS/images/workload.Dockerfile"
-  step images "$(scheduler_reference)" tool_image kube-scheduler "$(scheduler_reference)"
-  step images 'localhost/kubectl:dev' tool_image kubectl localhost/kubectl:dev
+    with_scratch image_of_binary workload "$target/examples/workload" "$HARNESS/images/workload.Dockerfile"
+  step images "$(scheduler_reference)" \
+    with_scratch tool_image kube-scheduler "$(scheduler_reference)"
+  step images 'localhost/kubectl:dev' with_scratch tool_image kubectl localhost/kubectl:dev
   archives=(
     "$(binary_archive sluice "$target/sluice" "$REPOSITORY/Dockerfile")"
     "$(binary_archive workload "$target/examples/workload" "$HARNESS/images/workload.Dockerfile")"

@@ -36,7 +36,7 @@ cluster_up() {
 }
 
 cluster_start() {
-  step init 'pause image' pause_image
+  step init 'pause image' with_scratch pause_image
   step certs 'certificates and configuration' make_files
   step init 'namespaces' space_create
   space_enter bash "$HARNESS/cluster.sh" --name "$NAME" inner-start-all
