@@ -24,7 +24,7 @@ say() { printf '\n== %s\n' "$*"; }
 RECORDER=
 finish() {
   local status=$?
-  [[ -z $RECORDER ]] || kill -INT "$RECORDER" 2>/dev/null || true
+  [[ -z $RECORDER ]] || kill -TERM "$RECORDER" 2>/dev/null || true
   if [[ $KEEP == yes ]]; then
     echo "The cluster is still up: tests/cluster/cluster.sh shell $CLUSTER; tests/cluster/cluster.sh down $CLUSTER"
   else
@@ -52,7 +52,9 @@ main() {
   say "Live: eight smalls, then two larges with twelve smalls behind them"
   in_cluster kubectl create namespace "$NAMESPACE" --dry-run=client -o yaml | in_cluster kubectl apply -f - >/dev/null
   in_cluster kubectl --namespace "$NAMESPACE" delete pods --all --wait >/dev/null
-  in_cluster target/release/sluice record --namespace "$NAMESPACE" --without-runs --out "$OUT/history.jsonl" &
+  # Not by the function: $! would be a shell around it, which does not hand SIGTERM on.
+  tests/cluster/cluster.sh exec "$CLUSTER" -- target/release/sluice record --namespace "$NAMESPACE" --without-runs \
+    --out "$OUT/history.jsonl" &
   RECORDER=$!
   local kubectl=(in_cluster kubectl --namespace "$NAMESPACE")
   "${kubectl[@]}" apply -f examples/1-eight-smalls.yaml >/dev/null
@@ -61,7 +63,7 @@ main() {
   in_cluster kubectl get gpool,gnode
   "${kubectl[@]}" wait pod --all --for=jsonpath='{.status.phase}'=Succeeded --timeout=5m >/dev/null
   in_cluster kubectl wait gpunode/gpu-node-1 --for=jsonpath='{.status.freeOfTotal}'=8/8 --timeout=1m >/dev/null
-  kill -INT "$RECORDER"
+  kill -TERM "$RECORDER"
   wait "$RECORDER" || true
   RECORDER=
 
