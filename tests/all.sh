@@ -18,6 +18,7 @@ say "The cluster part against stand-ins on Unix sockets and in memory"
 cargo test
 
 say "The whole of it on a real cluster"
+cargo test --features e2e --test admission
 cargo test --features e2e --test e2e
 
 say "All tests passed"
