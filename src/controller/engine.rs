@@ -57,7 +57,7 @@ pub(super) async fn run(context: Context, stop: CancellationToken) -> Result<(),
         }
     };
     // The end of the campaign is reported by the campaign.
-    stop.run_until_cancelled(lead).await;
+    stop.run_until_cancelled(Box::pin(lead)).await;
     stop.cancelled().await;
     Ok(())
 }
@@ -239,7 +239,9 @@ impl<'a> Engine<'a> {
         if !self.may_start(&target, false, now) {
             return;
         }
-        let Some(status) = self.pools.get_mut(name).and_then(|s| s.status_due(world)) else {
+        let Some(status) =
+            self.pools.get_mut(name).and_then(|s| s.status_due(world, &self.context.metrics))
+        else {
             return;
         };
         let (writer, pool) = (self.writer.clone(), name.to_owned());

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use tracing::{debug, error, warn};
 
 use super::Context;
+use super::publish::seconds;
 use super::view::View;
 use crate::api::{GpuPool, GpuPoolStatus};
-use crate::policy::{Config, Decision, Millis, Pool};
+use crate::metrics::{GpuLabel, Metrics, PhaseLabel, PoolLabel, ShapeLabel, ShapeValue};
+use crate::policy::{Config, Decision, Millis, Pool, Shape};
 use crate::translate::members::Members;
 use crate::translate::plan::{self, Action, Memory, Plan, Target};
 use crate::translate::record::{self, Record};
 use crate::translate::restore::restore;
 use crate::translate::status::{self, Troubles};
 use crate::translate::text::Words;
+use crate::translate::time::millis;
 use crate::translate::{Known, PodFacts, World, diff, pool as settings};
 
 /// Time between two writes of a pool's status.
@@ -31,6 +34,9 @@ pub(super) struct PoolState {
     pub(super) dirty: BTreeSet<String>,
     memory: Memory,
     troubles: Troubles,
+    stepped_at: Option<Millis>,
+    /// GPU time behind closed gates that is not yet in the figures.
+    idle_gpu_ms: u64,
     status_at: Millis,
     status_sent: Option<GpuPoolStatus>,
 }
@@ -105,7 +111,15 @@ impl PoolState {
             let text = serde_json::to_string(&inputs).unwrap_or_default();
             debug!(pool = world.name, now = world.now.0, inputs = text, "step");
         }
+        let words = Words { pool, known, world };
+        for record in inputs.iter().filter_map(|input| record::observed(input, &words)) {
+            self.records.add(record);
+        }
         known.note(&inputs, world, pool);
+        let gates: BTreeMap<_, _> =
+            pool.nodes().iter().filter_map(|(&id, node)| Some((id, *node.gate()?))).collect();
+        let since = self.stepped_at.replace(world.now).unwrap_or(world.now);
+        self.idle_gpu_ms += idle_behind_gates(pool, world.now.since(since));
         let decisions = pool.step(inputs, world.now);
         for decision in &decisions {
             if let Decision::Unreserved { job, node, reason, .. } = *decision {
@@ -114,8 +128,7 @@ impl PoolState {
             if let Decision::Refused { .. } = decision {
                 self.troubles.refused_commits += 1;
             }
-            let record = record::record(decision, &Words { pool, known, world });
-            self.records.add(record);
+            self.records.add(record::decided(decision, &Words { pool, known, world }, &gates));
         }
         known.tidy(world, pool);
     }
@@ -143,12 +156,13 @@ impl PoolState {
     }
 
     /// The status to write, if the object shows another one and enough time has passed.
-    pub(super) fn status_due(&mut self, world: &World) -> Option<GpuPoolStatus> {
+    pub(super) fn status_due(&mut self, world: &World, metrics: &Metrics) -> Option<GpuPoolStatus> {
         let Run { pool, known } = self.run.as_ref()?;
         if world.now < self.status_at + STATUS_EVERY {
             return None;
         }
         let status = status::render(pool, known, world, &self.troubles);
+        self.figures(world, &status, metrics);
         // The watch may trail our own last write, so that is compared as well.
         let shown = world.pool.status.as_ref() == Some(&status);
         if shown || self.status_sent.as_ref() == Some(&status) && world.now < self.resend_at() {
@@ -163,10 +177,47 @@ impl PoolState {
         self.status_at + Millis(STATUS_EVERY.0 * 10)
     }
 
-    /// The policy's state, for figures.
-    pub(super) fn policy(&self) -> Option<&Pool> {
-        self.run.as_ref().map(|run| &run.pool)
+    /// Brings the pool's figures up to date.
+    fn figures(&mut self, world: &World, status: &GpuPoolStatus, metrics: &Metrics) {
+        let pool = || world.name.clone();
+        let gpus = &status.gpus;
+        for (state, count) in [
+            ("free", gpus.free),
+            ("reserved", gpus.reserved),
+            ("held", gpus.held),
+            ("foreign", gpus.foreign),
+            ("unhealthy", gpus.capacity - gpus.healthy),
+        ] {
+            let label = GpuLabel { pool: pool(), state };
+            metrics.gpus.get_or_create_owned(&label).set(count.into());
+        }
+        for (phase, count) in [
+            ("Open", status.nodes.open),
+            ("Draining", status.nodes.draining),
+            ("Exclusive", status.nodes.exclusive),
+            ("Wave", status.nodes.wave),
+        ] {
+            let label = PhaseLabel { pool: pool(), phase };
+            metrics.nodes.get_or_create_owned(&label).set(count.into());
+        }
+        for (shape, of) in [(Shape::Small, &status.small), (Shape::Large, &status.whole_node_large)]
+        {
+            let label = ShapeLabel { pool: pool(), shape: ShapeValue(shape) };
+            metrics.queue_depth.get_or_create_owned(&label).set(of.queue.depth.into());
+            let oldest = of.queue.oldest.as_ref().map(|at| world.now.since(millis(at)));
+            let wait = metrics.queue_oldest_wait.get_or_create_owned(&label);
+            wait.set(seconds(oldest.unwrap_or_default().0));
+        }
+        let idle = metrics.drain_idle_gpu.get_or_create_owned(&PoolLabel { pool: pool() });
+        idle.inc_by(seconds(std::mem::take(&mut self.idle_gpu_ms)));
     }
+}
+
+/// GPU time that was idle behind closed gates in a span during which nothing changed.
+fn idle_behind_gates(pool: &Pool, span: Millis) -> u64 {
+    let gated = pool.nodes().values().filter(|node| node.gate().is_some());
+    let idle: u32 = gated.map(|node| node.free().count()).sum();
+    u64::from(idle).saturating_mul(span.0)
 }
 
 /// Decisions on their way to being published: a decision counts once the ledger shows it, since a

@@ -1,4 +1,4 @@
-//! Cluster side: what was decided, as log lines, Events and counters, all from one record.
+//! Cluster side: what was decided, as log lines, Events and figures, all from one record.
 //!
 //! Events are a courtesy: they are written in the background from a bounded queue, and one that
 //! finds it full is counted and dropped. The log line is never dropped.
@@ -12,8 +12,11 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::api::names;
-use crate::metrics::{Metrics, QueueLabel};
-use crate::translate::record::Record;
+use crate::metrics::{
+    Metrics, PoolLabel, QueueLabel, ReasonLabel, ShapeLabel, ShapeValue, TransitionLabel,
+};
+use crate::policy::{Decision, Input, Kind, UnreserveReason};
+use crate::translate::record::{BYPASSED, Cause, Record, Tone};
 
 /// Events that may wait to be written: a burst of some hundred admissions.
 const QUEUE: usize = 1_024;
@@ -38,29 +41,104 @@ impl Publisher {
         (Self { events, metrics }, writer)
     }
 
-    /// Publishes one record: a log line, and an Event on the pod that it is about, or else on the
-    /// node's ledger.
+    /// Publishes one record: a log line, the figures, and where it is worth one an Event on the
+    /// pod that it is about, or else on the node's ledger.
     pub(super) fn publish(&self, record: &Record) {
-        let json = serde_json::to_string(&record.decision).unwrap_or_default();
+        let cause = serde_json::to_string(&record.cause).unwrap_or_default();
         let node = record.node.as_deref().unwrap_or_default();
         let pod = record.pod.as_ref();
         let pod = pod.map(|who| format!("{}/{}", who.namespace, who.name)).unwrap_or_default();
         let (pool, reason, message) = (&record.pool, record.reason, &record.message);
-        if record.warning {
-            warn!(%pool, node, pod, reason, decision = json, "{message}");
+        let (waited_ms, drained_ms) = (record.waited_ms, record.drained_ms);
+        if record.tone == Tone::Warning {
+            warn!(%pool, node, pod, reason, waited_ms, drained_ms, cause, "{message}");
         } else {
-            info!(%pool, node, pod, reason, decision = json, "{message}");
+            info!(%pool, node, pod, reason, waited_ms, drained_ms, cause, "{message}");
         }
+        self.count(record);
+        if record.tone > Tone::Quiet {
+            self.event(record, regarding(record));
+        }
+        if record.reason == BYPASSED {
+            self.event(record, object("GpuPool", &record.pool));
+        }
+    }
+
+    fn event(&self, record: &Record, regarding: ObjectReference) {
+        let warning = record.tone == Tone::Warning;
         let event = Event {
-            type_: if record.warning { EventType::Warning } else { EventType::Normal },
+            type_: if warning { EventType::Warning } else { EventType::Normal },
             reason: record.reason.to_owned(),
             note: Some(cut(&record.message)),
             action: record.reason.to_owned(),
             secondary: None,
         };
-        if self.events.try_send((event, regarding(record))).is_err() {
+        if self.events.try_send((event, regarding)).is_err() {
             self.metrics.outbox_dropped.get_or_create_owned(&LABEL).inc();
         }
+    }
+
+    fn count(&self, record: &Record) {
+        let pool = || record.pool.clone();
+        let metrics = &self.metrics;
+        let transition = |how| {
+            let shape = ShapeValue(record.shape?);
+            Some(TransitionLabel { pool: pool(), shape, how })
+        };
+        match &record.cause {
+            Cause::Decision(Decision::Reserved { kind, .. }) => {
+                if let Some(label) = transition(rule(*kind)) {
+                    metrics.admissions.get_or_create_owned(&label).inc();
+                    let label = ShapeLabel { pool: pool(), shape: label.shape };
+                    let waited = record.waited_ms.map(seconds).unwrap_or_default();
+                    metrics.queue_wait.get_or_create_owned(&label).observe(waited);
+                }
+                if let Some(drained) = record.drained_ms.map(seconds) {
+                    let label = PoolLabel { pool: pool() };
+                    metrics.drain_duration.get_or_create_owned(&label).observe(drained);
+                }
+            }
+            Cause::Decision(Decision::Unreserved { reason, .. }) => {
+                let label = ReasonLabel { pool: pool(), reason: taken_back(*reason) };
+                metrics.unreserved.get_or_create_owned(&label).inc();
+            }
+            Cause::Decision(Decision::Refused { .. }) => {
+                metrics.refused_commits.get_or_create_owned(&PoolLabel { pool: pool() }).inc();
+            }
+            Cause::Fact(Input::Released { .. }) => {
+                if let Some(label) = transition(record.reason) {
+                    metrics.ended.get_or_create_owned(&label).inc();
+                }
+            }
+            Cause::Fact(Input::Foreign { .. }) => {
+                metrics.bypasses.get_or_create_owned(&PoolLabel { pool: pool() }).inc();
+            }
+            Cause::Decision(_) | Cause::Fact(_) => {}
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no wait comes near the 2^53 ms that are exact")]
+pub(super) fn seconds(millis: u64) -> f64 {
+    millis as f64 / 1_000.0
+}
+
+const fn rule(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Direct => "direct",
+        Kind::Wave => "wave",
+        Kind::Backfill => "backfill",
+        Kind::Foreign => "foreign",
+    }
+}
+
+const fn taken_back(reason: UnreserveReason) -> &'static str {
+    match reason {
+        UnreserveReason::Expired => "expired",
+        UnreserveReason::BindFailed => "bind_failed",
+        UnreserveReason::NodeUnfit => "node_unfit",
+        UnreserveReason::Displaced => "displaced",
+        UnreserveReason::NodeGone => "node_gone",
     }
 }
 
@@ -75,14 +153,17 @@ fn regarding(record: &Record) -> ObjectReference {
             ..ObjectReference::default()
         };
     }
-    let (kind, name) = match &record.node {
-        Some(node) => ("GpuNode", node),
-        None => ("GpuPool", &record.pool),
-    };
+    match &record.node {
+        Some(node) => object("GpuNode", node),
+        None => object("GpuPool", &record.pool),
+    }
+}
+
+fn object(kind: &str, name: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some(format!("{}/{}", names::GROUP, names::VERSION)),
         kind: Some(kind.to_owned()),
-        name: Some(name.clone()),
+        name: Some(name.to_owned()),
         ..ObjectReference::default()
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::api::{GpuNode, GpuNodeStatus, GpuPool, GpuPoolStatus, PodRef, names};
 use crate::metrics::{CallErrorLabel, CallLabel, Metrics};
 use crate::policy::Millis;
-use crate::translate::plan::Action;
+use crate::translate::plan::{Action, Nomination};
 use crate::translate::pod::Admitted;
 use crate::translate::time::began;
 
@@ -99,11 +99,11 @@ impl Writer {
             Action::DeleteLedger { name, uid } => self.delete_ledger(&name, uid).await,
             Action::WriteLedger { object, read } => self.write_ledger(&object, read).await,
             Action::Tell { pod, admitted, flips, nominate, .. } => {
-                let patch = tell_patch(&pod, &admitted, flips, nominate, now);
+                let patch = tell_patch(&pod, &admitted, flips, &nominate, now);
                 let params = PatchParams::apply(names::MANAGER_CONTROLLER);
                 let (api, patch) = (self.pods(&pod), Patch::Strategic(patch));
                 let call = api.patch_status(&pod.name, &params, &patch);
-                self.call("patch", "pods", call).await.map(|pod| Answer::Pod(Box::new(pod)))
+                self.call("patch", "pod", call).await.map(|pod| Answer::Pod(Box::new(pod)))
             }
             Action::Ungate { pod, index } => self.ungate(&pod, index).await,
             Action::Number { pod, sequence } => {
@@ -133,7 +133,7 @@ impl Writer {
         let params = PatchParams::apply(names::MANAGER_CONTROLLER).force();
         let patch = Patch::Apply(apply);
         let call = api.patch_status(name, &params, &patch);
-        match self.call("patch", "gpupools", call).await {
+        match self.call("patch", "gpupool", call).await {
             Ok(_) => Answer::Done,
             Err(error) if error.code() == Some(404) => Answer::Gone,
             Err(error) => Answer::Failed(error),
@@ -151,7 +151,7 @@ impl Writer {
     async fn create_ledger(&self, ledger: &GpuNode) -> Result<Answer, WriteError> {
         let (api, params) = (self.ledgers(), post_params());
         let call = api.create(&params, ledger);
-        let created = self.call("create", "gpunodes", call).await?;
+        let created = self.call("create", "gpunode", call).await?;
         Ok(Answer::Created(Box::new(created)))
     }
 
@@ -159,7 +159,7 @@ impl Writer {
         let precondition = Preconditions { uid: Some(uid), resource_version: None };
         let params = DeleteParams { preconditions: Some(precondition), ..DeleteParams::default() };
         let api = self.ledgers();
-        self.call("delete", "gpunodes", api.delete(name, &params)).await?;
+        self.call("delete", "gpunode", api.delete(name, &params)).await?;
         Ok(Answer::Done)
     }
 
@@ -173,16 +173,16 @@ impl Writer {
         let name = ledger.metadata.name.as_deref().unwrap_or_default();
         let (api, params) = (self.ledgers(), post_params());
         let call = api.replace_status(name, &params, ledger);
-        match self.call("update", "gpunodes", call).await {
+        match self.call("update", "gpunode", call).await {
             Ok(written) => Ok(Answer::Ledger(Box::new(written))),
             Err(error) if error.code() == Some(409) => {
                 self.metrics.ledger_conflicts.inc();
-                let fresh = self.call("get", "gpunodes", api.get(name)).await?;
+                let fresh = self.call("get", "gpunode", api.get(name)).await?;
                 Ok(Answer::Overtaken { read, fresh: Box::new(fresh) })
             }
             // Without an answer the write may have been made: only the ledger itself can tell.
             Err(error @ (WriteError::TimedOut | WriteError::Api(_))) if error.code().is_none() => {
-                let fresh = self.call("get", "gpunodes", api.get(name)).await?;
+                let fresh = self.call("get", "gpunode", api.get(name)).await?;
                 Ok(Answer::Overtaken { read, fresh: Box::new(fresh) })
             }
             Err(error) => Err(error),
@@ -207,7 +207,7 @@ impl Writer {
         let api = self.pods(pod);
         let params = PatchParams::apply(names::MANAGER_CONTROLLER);
         let call = api.patch(&pod.name, &params, &patch);
-        let written = self.call("patch", "pods", call).await?;
+        let written = self.call("patch", "pod", call).await?;
         Ok(Answer::Pod(Box::new(written)))
     }
 
@@ -221,7 +221,7 @@ impl Writer {
         let params = PatchParams::apply(names::MANAGER_CONTROLLER);
         let patch = Patch::Merge(patch);
         let call = api.patch(node, &params, &patch);
-        let written = self.call("patch", "nodes", call).await?;
+        let written = self.call("patch", "node", call).await?;
         Ok(Answer::Node(Box::new(written)))
     }
 
@@ -231,7 +231,7 @@ impl Writer {
         let params =
             EvictParams { delete_options: Some(options), post_options: PostParams::default() };
         let api = self.pods(pod);
-        self.call("evict", "pods", api.evict(&pod.name, &params)).await?;
+        self.call("evict", "pod", api.evict(&pod.name, &params)).await?;
         Ok(Answer::Done)
     }
 
@@ -271,7 +271,7 @@ fn tell_patch(
     pod: &PodRef,
     admitted: &Admitted,
     flips: bool,
-    nominate: Option<Option<String>>,
+    nominate: &Nomination,
     now: Millis,
 ) -> Value {
     let mut condition = json!({
@@ -284,8 +284,10 @@ fn tell_patch(
         condition["lastTransitionTime"] = json!(began(now));
     }
     let mut status = json!({"conditions": [condition]});
-    if let Some(node) = nominate {
-        status["nominatedNodeName"] = json!(node);
+    match nominate {
+        Nomination::Keep => {}
+        Nomination::Clear => status["nominatedNodeName"] = Value::Null,
+        Nomination::Node(node) => status["nominatedNodeName"] = json!(node),
     }
     json!({"metadata": {"uid": pod.uid}, "status": status})
 }

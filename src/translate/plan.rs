@@ -46,8 +46,8 @@ pub enum Action {
         admitted: Admitted,
         /// Whether the condition's status changes, and with it its time.
         flips: bool,
-        /// The nominated node, or none; `None` leaves it as it is.
-        nominate: Option<Option<String>>,
+        /// The nominated node.
+        nominate: Nomination,
         /// Whether something waits for it; a mere change of wording may be late.
         urgent: bool,
     },
@@ -77,6 +77,17 @@ pub enum Action {
         /// The pod.
         pod: PodRef,
     },
+}
+
+/// What becomes of a pod's nominated node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Nomination {
+    /// It stays.
+    Keep,
+    /// It is taken back.
+    Clear,
+    /// It is this node.
+    Node(String),
 }
 
 /// The object that an action writes to: one write at a time to each.

@@ -1,13 +1,15 @@
-//! Pure: one decision as a record: what the log line, the Event and the counter are made of.
+//! Pure: one decision as a record: what the log line, the Event and the figures are made of.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::text::Words;
 use super::time::spoken;
 use crate::api::PodRef;
-use crate::policy::{Credit, Decision, JobId, NodeId, OpenReason};
+use crate::policy::{Credit, Decision, Gate, Input, JobId, NodeId, OpenReason, Outcome, Shape};
 
-/// One decision, with the names of what it is about.
+/// One decision, or one fact that changes who holds GPUs, with the names of what it is about.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 pub struct Record {
     /// The pool.
@@ -18,32 +20,66 @@ pub struct Record {
     /// The pod that it is about, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
+    /// The pod's shape, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Shape>,
     /// CamelCase reason, the same in log, Event and counter.
     pub reason: &'static str,
     /// A sentence.
     pub message: String,
-    /// Whether a person should look.
-    pub warning: bool,
-    /// The decision itself.
-    pub decision: Decision,
+    /// How loudly it is said.
+    pub tone: Tone,
+    /// Of an admission: how long the pod had waited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u64>,
+    /// Of a large's admission: how long the gate had been closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drained_ms: Option<u64>,
+    /// What it rests on.
+    #[serde(flatten)]
+    pub cause: Cause,
 }
 
-/// Puts a decision into words. Must be called while the names of its jobs are known.
-pub fn record(decision: &Decision, words: &Words<'_>) -> Record {
+/// How loudly a record is said.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Tone {
+    /// In the log.
+    Quiet,
+    /// In the log and as an Event.
+    Normal,
+    /// As a warning: a person should look.
+    Warning,
+}
+
+/// What a record rests on.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[serde(rename_all = "camelCase")]
+pub enum Cause {
+    /// The policy decided so.
+    Decision(Decision),
+    /// The world is so.
+    Fact(Input),
+}
+
+/// Reason of a pod that went round Sluice, which its pool is told as well.
+pub const BYPASSED: &str = "Bypassed";
+
+/// A decision in words. Must be called while the names of its jobs are known. `gates` are those
+/// that were closed before it.
+pub fn decided(decision: &Decision, words: &Words<'_>, gates: &BTreeMap<NodeId, Gate>) -> Record {
     let (node, job) = about(decision);
-    let (reason, message, warning) = match decision {
-        Decision::Reserved { node, gpus, .. } => ("Reserved", words.reserved(*node, *gpus), false),
+    let (reason, message, tone) = match decision {
+        Decision::Reserved { node, gpus, .. } => {
+            ("Reserved", words.reserved(*node, *gpus), Tone::Normal)
+        }
         Decision::Unreserved { .. } => unreserved(decision, words),
         Decision::GateClosed { .. }
         | Decision::GateRetargeted { .. }
         | Decision::GateOpened { .. } => gate(decision, words),
         Decision::CreditSettled { node, credit } => {
-            let node = words.node(*node);
-            (
-                "LargeEnded",
-                format!("A whole-node pod ended on node {node}: {}.", due(*credit)),
-                false,
-            )
+            let message =
+                format!("A whole-node pod ended on node {}: {}.", words.node(*node), due(*credit));
+            ("LargeEnded", message, Tone::Normal)
         }
         Decision::WaveStarted { node, admitted, next } => {
             let message = format!(
@@ -51,7 +87,7 @@ pub fn record(decision: &Decision, words: &Words<'_>) -> Record {
                 words.node(*node),
                 words.pod(*next)
             );
-            ("WaveStarted", message, false)
+            ("WaveStarted", message, Tone::Normal)
         }
         Decision::DrainOverdue { node, .. } => {
             let message = format!(
@@ -59,29 +95,86 @@ pub fn record(decision: &Decision, words: &Words<'_>) -> Record {
                 words.node(*node),
                 words.holders(*node)
             );
-            ("DrainOverdue", message, true)
+            ("DrainOverdue", message, Tone::Warning)
         }
         Decision::Evict { node, .. } => {
             let node = words.node(*node);
-            ("Evicting", format!("The pod holds up the overdue drain of node {node}."), true)
+            let message = format!("The pod holds up the overdue drain of node {node}.");
+            ("Evicting", message, Tone::Warning)
         }
-        Decision::Refused { violation, .. } => (
-            "CommitRefused",
-            format!("A decision was refused because it would have broken a rule: {violation:?}."),
-            true,
-        ),
+        Decision::Refused { violation, .. } => {
+            let message = format!(
+                "A decision was refused because it would have broken a rule: {violation:?}."
+            );
+            ("CommitRefused", message, Tone::Warning)
+        }
         Decision::Observed { violation, .. } => {
-            ("RuleBroken", format!("The node's state breaks a rule: {violation:?}."), true)
+            let message = format!("The node's state breaks a rule: {violation:?}.");
+            ("RuleBroken", message, Tone::Warning)
         }
     };
+    let mut record = named(words, node, job, Cause::Decision(decision.clone()));
+    if let (Decision::Reserved { job, node, .. }, Some(shape)) = (decision, record.shape) {
+        let created = words.pool.job(*job).map(|job| job.created);
+        record.waited_ms = created.map(|at| words.world.now.since(at).0);
+        let gate = gates.get(node).filter(|_| shape == Shape::Large);
+        record.drained_ms = gate.map(|gate| words.world.now.since(gate.since).0);
+    }
+    Record { reason, message, tone, ..record }
+}
+
+/// A fact that changes who holds GPUs, in words. Must be called before the policy has taken it in.
+pub fn observed(input: &Input, words: &Words<'_>) -> Option<Record> {
+    let (node, job, reason, message, tone) = match *input {
+        Input::Foreign { job, node, count, .. } if words.pool.node_of(job).is_none() => {
+            let message = format!(
+                "{} holds {count} of the pool's GPUs on node {} and did not go through Sluice.",
+                words.pod(job),
+                words.node(node)
+            );
+            (node, job, BYPASSED, message, Tone::Warning)
+        }
+        Input::Released { job, outcome } => {
+            let (node, holding) = words.pool.node_of(job).zip(words.pool.holding(job))?;
+            let (reason, how) = match outcome {
+                Outcome::Completed => ("Completed", "completed"),
+                Outcome::Failed => ("Failed", "failed"),
+                Outcome::Cancelled => ("Cancelled", "was deleted"),
+            };
+            let gpus = words.gpus(holding.gpus);
+            let message = format!("The pod {how}; {gpus} of node {} free again.", words.node(node));
+            (node, job, reason, message, Tone::Quiet)
+        }
+        Input::Vanished { job } => {
+            let node = words.pool.node_of(job)?;
+            let message = format!(
+                "{} is gone from the API server, but its containers may still run on node {}; its \
+                 GPUs stay held until they are gone.",
+                words.pod(job),
+                words.node(node)
+            );
+            (node, job, "HeldAfterDeletion", message, Tone::Normal)
+        }
+        _ => return None,
+    };
+    let record = named(words, node, Some(job), Cause::Fact(input.clone()));
+    Some(Record { reason, message, tone, ..record })
+}
+
+fn named(words: &Words<'_>, node: NodeId, job: Option<JobId>, cause: Cause) -> Record {
+    let holding = job.and_then(|job| words.pool.holding(job)).and_then(|holding| holding.shape);
+    let waiting = job.and_then(|job| words.pool.job(job)).map(|job| job.shape);
     Record {
         pool: words.world.name.clone(),
         node: words.known.ids.node_name(node).map(str::to_owned),
         pod: job.and_then(|job| words.known.ids.pod(job)).cloned(),
-        reason,
-        message,
-        warning,
-        decision: decision.clone(),
+        shape: holding.or(waiting),
+        reason: "",
+        message: String::new(),
+        tone: Tone::Quiet,
+        waited_ms: None,
+        drained_ms: None,
+        cause,
     }
 }
 
@@ -101,9 +194,9 @@ pub fn about(decision: &Decision) -> (NodeId, Option<JobId>) {
     }
 }
 
-fn unreserved(decision: &Decision, words: &Words<'_>) -> (&'static str, String, bool) {
+fn unreserved(decision: &Decision, words: &Words<'_>) -> (&'static str, String, Tone) {
     let Decision::Unreserved { node, reason, retry_at, .. } = decision else {
-        return ("Unreserved", String::new(), true);
+        return ("Unreserved", String::new(), Tone::Warning);
     };
     let message = format!(
         "The reservation on node {} is taken back ({reason:?}); the pod may be admitted again \
@@ -111,10 +204,10 @@ fn unreserved(decision: &Decision, words: &Words<'_>) -> (&'static str, String, 
         words.node(*node),
         spoken(*retry_at)
     );
-    ("Unreserved", message, true)
+    ("Unreserved", message, Tone::Warning)
 }
 
-fn gate(decision: &Decision, words: &Words<'_>) -> (&'static str, String, bool) {
+fn gate(decision: &Decision, words: &Words<'_>) -> (&'static str, String, Tone) {
     match decision {
         Decision::GateClosed { node, latest_end, .. } => {
             let until = latest_end.map_or_else(
@@ -125,7 +218,7 @@ fn gate(decision: &Decision, words: &Words<'_>) -> (&'static str, String, bool) 
                 "Node {} admits no more small pods and is emptied for this pod, {until}.",
                 words.node(*node)
             );
-            ("GateClosed", message, false)
+            ("GateClosed", message, Tone::Normal)
         }
         Decision::GateRetargeted { node, from, .. } => {
             let message = format!(
@@ -133,7 +226,7 @@ fn gate(decision: &Decision, words: &Words<'_>) -> (&'static str, String, bool) 
                 words.node(*node),
                 words.pod(*from)
             );
-            ("GateRetargeted", message, false)
+            ("GateRetargeted", message, Tone::Normal)
         }
         Decision::GateOpened { node, reason, .. } => {
             let why = match reason {
@@ -142,9 +235,9 @@ fn gate(decision: &Decision, words: &Words<'_>) -> (&'static str, String, bool) 
                 OpenReason::NodeUnfit => "it cannot take a whole-node pod as it is",
             };
             let message = format!("Node {} admits small pods again: {why}.", words.node(*node));
-            ("GateOpened", message, false)
+            ("GateOpened", message, Tone::Normal)
         }
-        _ => ("Gate", String::new(), false),
+        _ => ("Gate", String::new(), Tone::Normal),
     }
 }
 

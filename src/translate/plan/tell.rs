@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Action, Holding, JobId, Known, Millis, NodeId, PodFacts, Pool, Shape, Stage, World};
+use super::{
+    Action, Holding, JobId, Known, Millis, NodeId, Nomination, PodFacts, Pool, Shape, Stage, World,
+};
 use super::{Admitted, shape_name};
 use crate::policy::Basis;
 use crate::translate::text::Words;
@@ -185,7 +187,11 @@ fn tell(
         pod: pod.who.clone(),
         flips: pod.admitted.as_ref().is_none_or(|before| before.yes != wanted.yes),
         admitted: wanted,
-        nominate: (!same_node).then_some(nominate),
+        nominate: match nominate {
+            _ if same_node => Nomination::Keep,
+            None => Nomination::Clear,
+            Some(node) => Nomination::Node(node),
+        },
         urgent,
     })
 }
