@@ -53,7 +53,11 @@ fn holdings(world: &World, pool: &Pool, known: &Known, inputs: &mut Vec<Input>) 
             };
             let over = matches!(fate, Some(Input::Released { .. }));
             inputs.extend(fate);
-            if !over && let Some(gpus) = place.really_held() {
+            let ours = holding.shape.is_some();
+            if ours
+                && !over
+                && let Some(gpus) = place.really_held()
+            {
                 inputs.push(Input::Holds { job, gpus });
             }
         }
@@ -242,3 +246,6 @@ fn node_facts<'a>(world: &'a World, known: &Known, id: NodeId) -> Option<&'a Nod
     let facts = world.nodes.get(known.ids.node_name(id)?)?;
     (known.ids.node_uid(id) == Some(&facts.uid)).then_some(facts)
 }
+
+#[cfg(test)]
+mod tests;

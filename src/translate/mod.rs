@@ -7,6 +7,8 @@
 
 pub mod diff;
 pub mod fits;
+#[cfg(test)]
+mod fixture;
 pub mod ids;
 pub mod ledger;
 pub mod limits;

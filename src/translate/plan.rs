@@ -243,7 +243,8 @@ fn pods(world: &World, pool: &Pool, known: &Known, memory: &mut Memory, plan: &m
         {
             plan.actions.push(tell);
         }
-        let sequence = job.and_then(Ids::sequence);
+        let served = job.filter(|&job| pool.job(job).is_some());
+        let sequence = served.and_then(Ids::sequence);
         if let Some(sequence) = sequence.filter(|number| pod.sequence != Some(*number)) {
             later.push(Action::Number { pod: pod.who.clone(), sequence });
         }
@@ -315,3 +316,6 @@ fn evictions(world: &World, pool: &Pool, known: &Known, plan: &mut Plan) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -258,3 +258,108 @@ pub fn count(quantity: &str) -> u32 {
     };
     digits.parse::<u32>().map_or(0, |number| number.saturating_mul(factor))
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::serde_json::{Value, from_value, json};
+
+    use super::*;
+    use crate::translate::fixture::{pod, stamp};
+
+    const GPU: &str = "nvidia.com/gpu";
+
+    fn container(gpus: u32) -> Value {
+        let limits = if gpus == 0 { json!({}) } else { json!({GPU: gpus.to_string()}) };
+        json!({"name": "c", "resources": {"limits": limits}})
+    }
+
+    fn sidecar(gpus: u32) -> Value {
+        let mut container = container(gpus);
+        container["restartPolicy"] = json!("Always");
+        container
+    }
+
+    #[test]
+    fn gpus_of_a_pod_are_its_peak() {
+        let cases: [(&str, Vec<Value>, Vec<Value>, u32); 10] = [
+            ("one container", vec![], vec![container(1)], 1),
+            ("none", vec![], vec![container(0)], 0),
+            ("two halves", vec![], vec![container(4), container(4)], 8),
+            ("init more than main", vec![container(8)], vec![container(1)], 8),
+            ("init less than main", vec![container(1)], vec![container(8)], 8),
+            ("init without", vec![container(0)], vec![container(8)], 8),
+            ("inits are not summed", vec![container(2), container(3)], vec![container(1)], 3),
+            ("sidecar counts with main", vec![sidecar(1)], vec![container(1)], 2),
+            ("sidecar before init", vec![sidecar(1), container(3)], vec![container(1)], 4),
+            ("sidecar after init", vec![container(3), sidecar(1)], vec![container(1)], 3),
+        ];
+        for (name, init, main, gpus) in cases {
+            let spec = json!({"containers": main, "initContainers": init});
+            let facts = PodFacts::read(&from_value(json!({"spec": spec})).unwrap());
+            assert_eq!(facts.gpus(GPU), gpus, "{name}");
+        }
+    }
+
+    #[test]
+    fn cpu_and_memory_are_no_extended_resources() {
+        let limits = json!({"cpu": "4", "memory": "1Gi", "hugepages-2Mi": "4Mi", "a.b/gpu": "2k",
+                            "requests.kubernetes.io/x": "1"});
+        let spec = json!({"containers": [{"name": "c", "resources": {"limits": limits}}]});
+        let facts = PodFacts::read(&from_value(json!({"spec": spec})).unwrap());
+        assert_eq!(facts.resources, [("a.b/gpu".to_owned(), 2_000)].into());
+    }
+
+    #[test]
+    fn what_a_pod_says_of_itself_is_read() {
+        let facts = pod(
+            "a",
+            "small",
+            3,
+            json!({
+                "metadata": {"annotations": {"sluice.dev/sequence": "12"},
+                             "labels": {"sluice.dev/pool": "red"}},
+                "spec": {"schedulingGates": [{"name": "other"}, {"name": "sluice.dev/admission"}]},
+                "status": {"nominatedNodeName": "", "conditions": [
+                    {"type": "sluice.dev/Admitted", "status": "False", "reason": "Busy"}]},
+            }),
+        );
+        assert_eq!((facts.pool.as_str(), facts.sequence, facts.gate), ("red", Some(12), Some(1)));
+        assert_eq!((facts.nominated.as_ref(), facts.node.as_ref()), (None, None));
+        assert!(facts.is_ours() && facts.can_be_bound());
+        assert_eq!(facts.admitted.map(|c| (c.yes, c.reason)), Some((false, "Busy".to_owned())));
+    }
+
+    #[test]
+    fn a_label_or_a_number_that_is_none_is_ignored() {
+        let huge = SEQUENCE_END.to_string();
+        let patch = json!({"metadata": {
+            "annotations": {"sluice.dev/sequence": huge},
+            "labels": {"sluice.dev/shape": "medium"}}});
+        let facts = pod("a", "small", 0, patch);
+        assert_eq!((facts.sequence, facts.shape), (None, None));
+        assert!(!facts.is_ours());
+        let other = pod("a", "small", 0, json!({"spec": {"schedulerName": "default-scheduler"}}));
+        assert!(!other.is_ours());
+    }
+
+    #[test]
+    fn a_pod_that_ended_before_its_deletion_was_not_cancelled() {
+        let ended = |phase: &str, finished: u64, deletion: Option<(u64, i64)>| {
+            let mut patch = json!({"status": {"phase": phase, "containerStatuses": [
+                {"name": "main", "ready": false, "restartCount": 0, "image": "", "imageID": "",
+                 "state": {"terminated": {"exitCode": 0, "finishedAt": stamp(finished)}}}]}});
+            if let Some((asked, grace)) = deletion {
+                let due = asked + u64::try_from(grace).unwrap();
+                patch["metadata"] = json!({
+                    "deletionTimestamp": stamp(due), "deletionGracePeriodSeconds": grace});
+            }
+            pod("a", "small", 0, patch).ended
+        };
+        assert_eq!(ended("Succeeded", 10, None), Some(Outcome::Completed));
+        assert_eq!(ended("Failed", 10, None), Some(Outcome::Failed));
+        assert_eq!(ended("Succeeded", 10, Some((20, 30))), Some(Outcome::Completed));
+        assert_eq!(ended("Failed", 25, Some((20, 30))), Some(Outcome::Cancelled));
+        assert_eq!(ended("Succeeded", 20, Some((20, 0))), Some(Outcome::Cancelled));
+        assert_eq!(ended("Running", 10, None), None);
+    }
+}

@@ -225,3 +225,6 @@ fn counters_elsewhere(world: &World, nodes: &BTreeMap<crate::policy::NodeId, Nod
         large: rest(shape_counters(&status.whole_node_large.counters), on_nodes.large),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! A controller that starts anew goes on as if nothing had happened, whatever the nodes were doing.
+
+use k8s_openapi::serde_json::{Value, json};
+
+use super::*;
+use crate::api::{ShapeCounters as ApiCounters, ShapeStatus};
+use crate::policy::Shape;
+use crate::translate::fixture::{Scene, at, gpu_pool, on, pod};
+use crate::translate::time::began;
+
+/// What a node does, and how the scene comes to it.
+type Case = (&'static str, fn() -> Scene);
+
+fn start(scene: &mut Scene, name: &str, shape: &str, node: &str) {
+    let now = scene.world.now.since(crate::translate::fixture::START).0 / 1_000;
+    scene.put(pod(name, shape, 0, on(node, Some(now))));
+}
+
+fn end(scene: &mut Scene, name: &str, shape: &str) {
+    let patch = json!({"spec": {"nodeName": "n"}, "status": {"phase": "Succeeded"}});
+    scene.put(pod(name, shape, 0, patch));
+}
+
+fn smalls(scene: &mut Scene, names: &[&str]) {
+    for name in names {
+        scene.put(pod(name, "small", 0, json!({})));
+    }
+    scene.settle();
+}
+
+fn open() -> Scene {
+    let mut scene = Scene::new(&["n"]);
+    smalls(&mut scene, &["a", "b", "c"]);
+    scene.pass(2);
+    start(&mut scene, "a", "small", "n");
+    scene.put(pod("b", "small", 0, on("n", None)));
+    scene.settle();
+    scene
+}
+
+fn draining() -> Scene {
+    let mut scene = open();
+    scene.pass(3);
+    scene.put(pod("l", "whole-node-large", 5, json!({})));
+    scene.settle();
+    scene
+}
+
+fn exclusive() -> Scene {
+    let mut scene = Scene::new(&["n"]);
+    scene.put(pod("l", "whole-node-large", 0, json!({})));
+    scene.put(pod("m", "whole-node-large", 1, json!({})));
+    smalls(&mut scene, &["a", "b"]);
+    start(&mut scene, "l", "whole-node-large", "n");
+    scene.settle();
+    scene
+}
+
+fn wave() -> Scene {
+    let mut scene = exclusive();
+    scene.pass(7);
+    end(&mut scene, "l", "whole-node-large");
+    scene.settle();
+    scene
+}
+
+fn foreign() -> Scene {
+    let mut scene = open();
+    let mut patch = on("n", Some(1));
+    patch["spec"]["schedulerName"] = json!("default-scheduler");
+    scene.put(pod("f", "small", 0, patch));
+    scene.settle();
+    scene
+}
+
+fn releasing() -> Scene {
+    let mut scene = open();
+    scene.remove("a");
+    scene.settle();
+    scene
+}
+
+fn two_nodes() -> Scene {
+    let mut scene = Scene::new(&["m", "n"]);
+    scene.put(pod("l", "whole-node-large", 0, json!({})));
+    smalls(&mut scene, &["a", "b", "c"]);
+    scene
+}
+
+const CASES: [Case; 8] = [
+    ("empty", || Scene::new(&["n"])),
+    ("open", open),
+    ("draining", draining),
+    ("exclusive", exclusive),
+    ("wave", wave),
+    ("foreign", foreign),
+    ("releasing", releasing),
+    ("two nodes", two_nodes),
+];
+
+/// The scene after the controller died and another started from what the API server has.
+fn again(scene: &Scene) -> Scene {
+    let (pool, known) = restore(&scene.world).unwrap();
+    Scene { world: scene.world.clone(), pool, known }
+}
+
+#[test]
+fn a_new_controller_goes_on_where_the_last_one_stopped() {
+    for (name, case) in CASES {
+        let before = case();
+        let mut after = again(&before);
+        let decisions = after.settle();
+        assert_eq!(decisions, [], "{name}");
+        assert_eq!(after.world.ledgers, before.world.ledgers, "{name}");
+        let queue = |scene: &Scene, shape| -> Vec<String> {
+            let jobs = scene.pool.queue(shape).map(|waiting| waiting.job.id);
+            jobs.map(|job| scene.known.ids.pod(job).unwrap().name.clone()).collect()
+        };
+        for shape in [Shape::Small, Shape::Large] {
+            assert_eq!(queue(&after, shape), queue(&before, shape), "{name}");
+        }
+        for (id, node) in after.pool.nodes() {
+            let broken = crate::policy::invariants::check_node(after.pool.config(), node);
+            assert_eq!(broken, [], "{name}, node {id}");
+        }
+    }
+}
+
+#[test]
+fn the_phases_are_those_that_the_cases_say() {
+    let phase = |case: Case| again(&case.1()).pool.nodes().values().next().unwrap().phase;
+    assert!(matches!(phase(CASES[2]), Phase::Draining(_)));
+    assert!(matches!(phase(CASES[3]), Phase::Exclusive(_)));
+    assert!(matches!(phase(CASES[4]), Phase::Wave { admitted: 2, .. }));
+}
+
+#[test]
+fn a_crash_before_the_ledger_was_written_takes_the_decision_again() {
+    let mut scene = Scene::new(&["n"]);
+    scene.put(pod("a", "small", 0, json!({})));
+    let first = scene.step();
+    let mut after = again(&scene);
+    assert_eq!(after.step(), first);
+}
+
+#[test]
+fn a_posted_binding_is_waited_for_longer_than_its_reservation() {
+    let mut scene = Scene::new(&["n"]);
+    smalls(&mut scene, &["a"]);
+    scene.change_ledger("n", |status| {
+        status.reservations[0].bound_at = Some(began(at(29)));
+        status.reservations[0].state = ReservationState::Bound;
+    });
+    scene.pass(40);
+    let mut after = again(&scene);
+    assert_eq!(after.settle(), []);
+    let holding = *after.pool.holding(after.job("a")).unwrap();
+    assert_eq!(holding.stage, Stage::Reserved);
+    assert_eq!(holding.expires, Some(at(29) + BIND_DOUBT));
+    assert_eq!(after.ledger("n").reservations[0].state, ReservationState::Bound);
+    // The object is gone: it may have run.
+    scene.remove("a");
+    let mut after = again(&scene);
+    let job = after.job("a");
+    assert_eq!(after.inputs(), [crate::policy::Input::Vanished { job }]);
+}
+
+#[test]
+fn the_hold_on_a_vanished_pod_outlives_the_controller() {
+    let scene = releasing();
+    let after = again(&scene);
+    assert_eq!(after.known.next_wakeup(), scene.known.next_wakeup());
+    assert!(after.known.next_wakeup().is_some());
+}
+
+#[test]
+fn counters_of_nodes_that_are_gone_are_kept_by_the_pool() {
+    let mut scene = open();
+    end(&mut scene, "a", "small");
+    scene.settle();
+    let mut object = gpu_pool(json!({}));
+    object.status = Some(crate::api::GpuPoolStatus {
+        small: ShapeStatus {
+            counters: ApiCounters { admitted: 10, completed: 5, failed: 1, cancelled: 2 },
+            ..ShapeStatus::default()
+        },
+        ..crate::api::GpuPoolStatus::default()
+    });
+    scene.world.pool = std::sync::Arc::new(object);
+    let after = again(&scene);
+    let small = after.pool.counters().small;
+    assert_eq!((small.admitted, small.completed, small.cancelled), (10, 5, 2));
+}
+
+#[test]
+fn a_ledger_that_makes_no_sense_gives_an_open_node() {
+    let broken: [(&str, Value); 3] = [
+        ("no large", json!({"phase": "Exclusive"})),
+        ("no drain", json!({"phase": "Draining"})),
+        (
+            "no gate",
+            json!({"phase": "Wave", "wave": {
+            "admitted": 2, "size": 8, "since": "2026-01-01T00:00:00Z"}}),
+        ),
+    ];
+    for (name, status) in broken {
+        let mut scene = Scene::new(&["n"]);
+        let status: GpuNodeStatus = k8s_openapi::serde_json::from_value(status).unwrap();
+        scene.change_ledger("n", |old| *old = status);
+        let after = again(&scene);
+        assert!(after.pool.nodes().values().all(Node::is_open), "{name}");
+    }
+}
