@@ -91,7 +91,9 @@ pub fn owned(status: &GpuNodeStatus) -> GpuNodeStatus {
 /// The GPUs as the agent reports them, or the controller's own list where there is no agent.
 fn gpus(node: &Node, base: &GpuNodeStatus) -> Vec<GpuStatus> {
     if base.agent_seen.is_some() {
-        return base.gpus.clone();
+        // An agent that comes late finds the controller's own list, and may add to it only.
+        let own = |gpu: &&GpuStatus| index(gpu).is_some_and(|index| plain_id(index) == gpu.id);
+        return base.gpus.iter().filter(|gpu| !own(gpu)).cloned().collect();
     }
     let gpu = |index: u32| {
         let healthy = node.spec.healthy.overlaps(GpuSet::single(index));

@@ -52,7 +52,8 @@ is left when it goes down.
   folder                         where the cluster keeps its logs and kubeconfig
 
 All but up and down work inside (shell, exec) as well. Environment: SLUICE_CACHE (~/.cache/sluice) keeps the built
-components, images and running clusters; SLUICE_KEEP_LOGS=FOLDER saves the logs when a cluster goes down.
+components, images and running clusters; SLUICE_KEEP_LOGS=FOLDER saves the logs when a cluster goes down;
+SLUICE_PROFILE (release) is how cargo builds for the images.
 TEXT
 }
 

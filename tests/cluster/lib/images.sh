@@ -4,6 +4,7 @@
 
 IMAGES=$SLUICE_CACHE/images
 BASE_PACKAGES=libc6,libgcc-s1,ca-certificates
+: "${SLUICE_PROFILE:=release}"
 
 # with_scratch COMMAND...: temporary files go where they are removed together, also when COMMAND fails. For `step`,
 # whose subshell ends with it.
@@ -129,11 +130,16 @@ image_prune() {
 
 # product_folder: where cargo leaves what `images` builds.
 product_folder() {
-  (cd "$REPOSITORY" && cargo metadata --format-version 1 --no-deps | jq -r .target_directory)
+  local target
+  target=$(cd "$REPOSITORY" && cargo metadata --format-version 1 --no-deps | jq -r .target_directory)
+  printf '%s/%s\n' "$target" "${SLUICE_PROFILE/#dev/debug}"
 }
 
 cargo_build() {
-  (cd "$REPOSITORY" && cargo build --release --bin sluice --example workload)
+  local flags=(--profile "$SLUICE_PROFILE" --bin sluice --example workload)
+  # The end-to-end tests build with this feature; the same flags share the work.
+  [[ $SLUICE_PROFILE != dev ]] || flags+=(--features e2e)
+  (cd "$REPOSITORY" && cargo build "${flags[@]}")
 }
 
 # images_build: everything that a test or the demo runs in pods.
@@ -149,8 +155,8 @@ images_build() {
     flock "$lock"
 }
   say "Images (the first time, cargo takes minutes):"
-  step images 'cargo build --release' cargo_build
-  target=$(product_folder)/release
+  step images "cargo build ($SLUICE_PROFILE)" cargo_build
+  target=$(product_folder)
   step images 'base image' with_scratch base_image
   step images 'localhost/sluice:dev' \
     with_scratch image_of_binary sluice "$target/sluice" "$REPOSITORY/Dockerfile"

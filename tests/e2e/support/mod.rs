@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result};
 use futures::future::BoxFuture;
 use kube::Client;
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Runtime;
 
 pub(crate) use scenario::Scenario;
@@ -75,16 +75,22 @@ pub(crate) fn run_cases(mut arguments: Arguments, cases: Vec<Case>) -> ExitCode 
             let shared = shared.clone();
             Trial::test(case.name, move || {
                 if shared.get().is_none() {
-                    let _ = shared.set(connect().map_err(|error| format!("{error:?}"))?);
+                    let _ = shared.set(connect().map_err(told)?);
                 }
                 let (runtime, cluster) = shared.get().ok_or("no cluster")?;
                 runtime
                     .block_on(scenario::run(cluster.clone(), case))
-                    .map_err(|error| format!("{error:?}").into())
+                    .map_err(told)
             })
         })
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// The causes of an error, without a backtrace: where it was noticed tells nothing.
+fn told(error: anyhow::Error) -> Failed {
+    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+    causes.join("\ncaused by: ").into()
 }
 
 fn connect() -> Result<(Runtime, Arc<Cluster>)> {

@@ -83,7 +83,9 @@ async fn with_cluster() -> Result<ExitCode> {
 
 async fn inside_of_it(interrupts: &mut Interrupts) -> Result<ExitCode> {
     step(interrupts, cluster_sh().args(["up", &name()])).await?;
-    step(interrupts, cluster_sh().arg("images")).await?;
+    // The profile of this program: what it is built from is built already.
+    let profile = std::env::var("SLUICE_PROFILE").unwrap_or_else(|_| "dev".to_owned());
+    step(interrupts, cluster_sh().arg("images").env("SLUICE_PROFILE", profile)).await?;
     step(interrupts, in_cluster().arg(repository().join("tests/e2e/install.sh"))).await?;
     let this = std::env::current_exe().context("finding this program")?;
     let mut scenarios = in_cluster();
