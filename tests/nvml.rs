@@ -96,9 +96,18 @@ impl Node {
         set(self.folder.path(), file, text);
     }
 
-    fn opened(&self) -> usize {
-        let text = std::fs::read_to_string(self.folder.path().join("opened")).unwrap();
-        text.lines().count()
+    /// Waits until the library was opened so many times, or tried to.
+    async fn until_opened(&self, times: usize) {
+        let opened = || {
+            let text = std::fs::read_to_string(self.folder.path().join("opened"));
+            text.map_or(0, |text| text.lines().count())
+        };
+        let wait = async {
+            while opened() < times {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, wait).await.expect("opened in time");
     }
 }
 
@@ -138,7 +147,6 @@ async fn gpus_are_found_with_their_uuids_numa_nodes_and_files() {
         let numa = (index < 7).then_some(u32::from(index >= 4));
         assert_eq!(gpu.info.numa_node, numa);
     }
-    assert_eq!(node.opened(), 1);
 }
 
 #[tokio::test]
@@ -185,15 +193,25 @@ async fn a_lost_gpu_comes_back_and_the_library_is_opened_anew_for_it() {
     assert!(reason.contains("fell off the bus"), "{reason}");
     // The library answers the wait itself with the loss; the probes say which GPU it is.
     node.event("lost");
-    let wait = async {
-        while node.opened() < 2 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, wait).await.expect("opened anew while a GPU is lost");
+    node.until_opened(2).await;
     let list = node.until(|list| list.len() == 8).await;
     assert!(!healthy(&list, 1) && healthy(&list, 0), "the others stay");
     node.set("lost", "");
+    node.until(all_healthy).await;
+}
+
+#[tokio::test]
+async fn gpus_do_not_drop_out_while_the_library_is_closed_for_a_moment() {
+    let mut node = Node::start(|_| {});
+    node.until(all_healthy).await;
+    node.set("closed", "");
+    node.set("lost", "1\n");
+    node.until_opened(4).await;
+    let list = node.list.borrow().clone().unwrap();
+    let out: Vec<usize> = (0..8).filter(|&index| !healthy(&list, index)).collect();
+    assert_eq!(out, [1], "only the one that is lost");
+    node.set("lost", "");
+    std::fs::remove_file(node.folder.path().join("closed")).unwrap();
     node.until(all_healthy).await;
 }
 

@@ -132,6 +132,11 @@ impl Health {
         }
     }
 
+    /// Whether no GPU has been seen yet.
+    pub fn is_empty(&self) -> bool {
+        self.gpus.is_empty()
+    }
+
     /// Whether the last list of the backend lacked a GPU that was known before.
     pub fn misses_any(&self) -> bool {
         self.gpus.values().any(|record| record.missing)

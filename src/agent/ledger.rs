@@ -16,6 +16,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::backoff::Backoff;
 use super::choose::Promise;
 use super::holders::PodName;
 use super::metrics::Metrics;
@@ -25,10 +26,13 @@ use crate::api::{GpuNode, GpuNodeStatus, GpuStatus, ReservationState, names};
 const WATCH_SECS: u32 = 60;
 /// How long one write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The wait after a first failed write; it doubles with each further one.
+/// The wait after a first failed call; it doubles with each further one.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 /// The longest wait after failed writes.
 const RETRY_MAX: Duration = Duration::from_secs(10);
+/// The longest wait after failed watches. While the agent does not see its ledger no pod of a large
+/// that waits for a release is started, so it comes back soon after the API server does.
+const REWATCH_MAX: Duration = Duration::from_secs(5);
 
 /// What is known of this node's ledger.
 #[derive(Clone, Debug, Default)]
@@ -112,6 +116,11 @@ impl Report {
     }
 }
 
+/// The waits before a failed watch starts anew.
+pub(super) fn rewatch(node: &str) -> Backoff {
+    Backoff::new(RETRY_MIN, REWATCH_MAX, node)
+}
+
 /// Follows the ledger of a node until shutdown.
 pub(super) async fn follow(
     client: Client,
@@ -122,7 +131,7 @@ pub(super) async fn follow(
 ) {
     let config =
         watcher::Config::default().fields(&format!("metadata.name={node}")).timeout(WATCH_SECS);
-    let mut events = watcher(Api::<GpuNode>::all(client), config).default_backoff().boxed();
+    let mut events = watcher(Api::<GpuNode>::all(client), config).backoff(rewatch(&node)).boxed();
     let mut listed = Ledger::Absent;
     loop {
         let event = tokio::select! {
@@ -165,25 +174,27 @@ pub(super) async fn write(
     shutdown: CancellationToken,
 ) {
     let api = Api::<GpuNode>::all(client);
-    let mut retry = RETRY_MIN;
-    let mut failed = false;
+    let mut backoff = Backoff::new(RETRY_MIN, RETRY_MAX, &node);
+    let mut retry = None;
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
             changed = reports.changed() => if changed.is_err() { return },
             changed = ledger.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(retry), if failed => {}
+            () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
         }
         let Some(report) = reports.borrow_and_update().clone() else { continue };
         let known = ledger.borrow_and_update().clone();
         let Ledger::Present(found) = known else { continue };
         if report.stands_in(found.status.as_ref()) {
-            (failed, retry) = (false, RETRY_MIN);
+            retry = None;
+            backoff.start_over();
             continue;
         }
         match apply(&api, &node, &report).await {
             Ok(written) => {
-                (failed, retry) = (false, RETRY_MIN);
+                retry = None;
+                backoff.start_over();
                 let version = written.resource_version();
                 tracing::debug!(node, version, "reported to the ledger");
                 metrics.reported();
@@ -194,8 +205,7 @@ pub(super) async fn write(
             Err(error) => {
                 tracing::warn!(node, %error, "failed to report to the ledger");
                 metrics.api_error(error.label());
-                retry = if failed { (retry * 2).min(RETRY_MAX) } else { RETRY_MIN };
-                failed = true;
+                retry = Some(backoff.wait());
             }
         }
     }

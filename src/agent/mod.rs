@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod options;
 pub mod wire;
 
+mod backoff;
 mod cdi;
 pub mod clock;
 mod endpoint;
@@ -263,6 +264,7 @@ fn plugin_parts(parts: &mut Parts, options: &Options, shared: Arc<Shared>, regis
     parts.spawn("plugin folder", events.run(stop.clone()));
     let registrar = Registrar {
         folder: options.plugin_dir.clone(),
+        node: options.node.clone(),
         resource: options.resource.clone(),
         metrics: shared.metrics.clone(),
         uptime: shared.uptime,

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::holders::{PodFacts, PodIndex, PodName};
+use super::ledger::rewatch;
 use super::metrics::Metrics;
 
 /// How long a watch lasts before it is renewed, and so how long a dead one goes unnoticed.
@@ -30,7 +31,7 @@ pub(super) async fn follow(
 ) {
     let config =
         watcher::Config::default().fields(&format!("spec.nodeName={node}")).timeout(WATCH_SECS);
-    let mut events = watcher(Api::<Pod>::all(client), config).default_backoff().boxed();
+    let mut events = watcher(Api::<Pod>::all(client), config).backoff(rewatch(&node)).boxed();
     let mut listed = PodIndex::new();
     loop {
         let event = tokio::select! {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::backoff::Backoff;
 use super::clock::Uptime;
 use super::endpoint::{Endpoint, EndpointError, Names};
 use super::folder::{FileId, POLL_EVERY, file_id};
@@ -39,6 +40,8 @@ const RETRY_MAX: Duration = Duration::from_secs(3);
 pub(super) struct Registrar {
     /// Kubelet's plugin folder.
     pub folder: PathBuf,
+    /// Name of the node.
+    pub(super) node: String,
     /// The resource.
     pub resource: String,
     /// What the plugin serves.
@@ -146,7 +149,7 @@ impl Registrar {
         }
         let mut names = Names::new(&self.folder, &self.resource);
         names.clean();
-        let mut retry = RETRY_MIN;
+        let mut backoff = Backoff::new(RETRY_MIN, RETRY_MAX, &self.node);
         loop {
             if let Some(registered) = registered.as_mut() {
                 let lapse = self.wait_for_lapse(registered).await;
@@ -156,7 +159,7 @@ impl Registrar {
             let kubelet = file_id(&self.kubelet_socket());
             match self.register(names.next()).await {
                 Ok(new) => {
-                    retry = RETRY_MIN;
+                    backoff.start_over();
                     tracing::info!(resource = self.resource, "registered with kubelet");
                     self.metrics.registration("ok");
                     // The old socket goes only now, so that kubelet has a device list throughout.
@@ -167,12 +170,11 @@ impl Registrar {
                 }
                 Err(error) => {
                     let source = std::error::Error::source(&error).map(ToString::to_string);
+                    let retry = backoff.wait();
                     tracing::warn!(%error, source, retry_ms = retry.as_millis(), "not registered");
                     self.metrics.registration(error.label());
                     if self.wait_for_retry(kubelet, retry).await {
-                        retry = RETRY_MIN;
-                    } else {
-                        retry = (retry * 2).min(RETRY_MAX);
+                        backoff.start_over();
                     }
                 }
             }

@@ -8,6 +8,7 @@
  *   lost     indexes of GPUs that have fallen off the bus, one a line
  *   hidden   indexes of GPUs that are not listed at all
  *   recovery lines "INDEX ACTION": what the driver asks for
+ *   closed   while it exists the library cannot be opened
  *   opened   written here: one line for each nvmlInit
  */
 #define _GNU_SOURCE
@@ -26,6 +27,7 @@
 #define INVALID_ARGUMENT 2
 #define NOT_SUPPORTED 3
 #define NOT_FOUND 6
+#define DRIVER_NOT_LOADED 9
 #define INSUFFICIENT_SIZE 7
 #define TIMEOUT 10
 #define GPU_IS_LOST 15
@@ -134,6 +136,8 @@ nvmlReturn_t nvmlInit_v2(void)
         fputs("opened\n", file);
         fclose(file);
     }
+    if (access(path("closed"), F_OK) == 0)
+        return DRIVER_NOT_LOADED;
     return SUCCESS;
 }
 

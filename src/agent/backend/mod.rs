@@ -20,6 +20,12 @@ use super::health::{Damping, Health, Probe, Severity};
 /// How long a backend that cannot start waits before it tries again. A driver that is installed
 /// or loaded later is found without a restart of the agent.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// How long GPUs that were healthy are still taken at their last word while the backend cannot be
+/// opened: a driver that resets one GPU may refuse the library for a moment, and the other GPUs
+/// must not drop out for it.
+const KEEP_FOR: Duration = Duration::from_secs(30);
+/// Between attempts meanwhile.
+const RETRY_SOON: Duration = Duration::from_secs(1);
 /// The longest time that the thread takes to notice a shutdown.
 const STOP_STEP: Duration = Duration::from_millis(100);
 
@@ -134,22 +140,28 @@ pub fn spawn(
 
 fn drive(backend: &mut dyn Backend, sink: &mut Sink) {
     let mut said = String::new();
+    let mut failing_since: Option<Duration> = None;
     while !sink.stopped() {
         let Err(error) = backend.run(sink) else {
             said.clear();
+            failing_since = None;
             continue;
         };
-        // Every GPU that was known is out of sight, and one that never had any has none.
-        sink.discovered(&[]);
-        let text = format!(
-            "{error}: {}",
-            std::error::Error::source(&error).map_or_else(String::new, ToString::to_string,)
-        );
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        let text = format!("{error}: {}", source.unwrap_or_default());
         if text != said {
-            let retry_secs = RETRY_AFTER.as_secs();
-            tracing::warn!(backend = backend.name(), error = text, retry_secs, "no GPUs in sight");
+            tracing::warn!(backend = backend.name(), error = text, "no GPUs in sight");
             said = text;
         }
-        sink.pause(RETRY_AFTER);
+        let failing_for = {
+            let now = sink.uptime.now();
+            now.saturating_sub(*failing_since.get_or_insert(now))
+        };
+        let gives_up = sink.health.is_empty() || failing_for >= KEEP_FOR;
+        if gives_up {
+            // Every GPU that was known is out of sight, and a node that never had any has none.
+            sink.discovered(&[]);
+        }
+        sink.pause(if gives_up { RETRY_AFTER } else { RETRY_SOON });
     }
 }

@@ -65,7 +65,10 @@ impl Backend for NvmlBackend {
         sink.discovered(&infos);
         watch(&nvml, &ids, events.as_ref(), sink);
         drop(events);
-        nvml.shutdown()?;
+        // With a GPU lost the library may not close cleanly, which says nothing about the others.
+        if let Err(error) = nvml.shutdown() {
+            tracing::warn!(%error, "NVML does not close cleanly");
+        }
         Ok(())
     }
 }
