@@ -27,9 +27,9 @@ mod wave;
 
 use std::process::ExitCode;
 
-use libtest_mimic::Arguments;
+use libtest_mimic::{Arguments, Trial};
 
-use support::Case;
+use support::{Case, outer};
 
 /// Names each scenario `module::function`, in the order in which they run.
 macro_rules! cases {
@@ -65,11 +65,18 @@ fn cases() -> Vec<Case> {
     }
 }
 
+fn filtered_out(arguments: &Arguments, case: &Case) -> bool {
+    arguments.is_filtered_out(&Trial::test(case.name, || Ok(())))
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     if arguments.list || support::inside_cluster() {
         support::run_cases(arguments, cases())
+    } else if cases().iter().all(|case| filtered_out(&arguments, case)) {
+        // Nothing to run is no reason to start a cluster.
+        libtest_mimic::run(&arguments, Vec::new()).exit_code()
     } else {
-        support::outer::run(&arguments, &cases())
+        outer::run(&outer::Plan { name: "e2e", install: true })
     }
 }

@@ -149,13 +149,14 @@ images_build() {
   bash "$HARNESS/install-packages.sh"
   bash "$HARNESS/build-tools.sh" >/dev/null
   mkdir -p "$IMAGES"
+  say "Images (the first time, cargo takes minutes):"
+  # cargo keeps two builds of one checkout apart itself.
+  step images "cargo build ($SLUICE_PROFILE)" cargo_build
   exec {lock}>"$IMAGES/lock"
   flock --nonblock "$lock" || {
     say "cluster: another build of the images is at work; waiting for it"
     flock "$lock"
 }
-  say "Images (the first time, cargo takes minutes):"
-  step images "cargo build ($SLUICE_PROFILE)" cargo_build
   target=$(product_folder)
   step images 'base image' with_scratch base_image
   step images 'localhost/sluice:dev' \

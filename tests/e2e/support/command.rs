@@ -23,11 +23,9 @@ pub(crate) fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A call of the harness, outside or inside the cluster.
+/// A call of the harness. Inside a cluster, it is about that one.
 pub(crate) fn cluster_sh() -> Command {
-    let mut command = Command::new(repository().join("tests/cluster/cluster.sh"));
-    command.env("SLUICE_CLUSTER", super::outer::name());
-    command
+    Command::new(repository().join("tests/cluster/cluster.sh"))
 }
 
 /// Runs a program and gives what it said, success or not.

@@ -75,12 +75,10 @@ pub(crate) fn run_cases(mut arguments: Arguments, cases: Vec<Case>) -> ExitCode 
             let shared = shared.clone();
             Trial::test(case.name, move || {
                 if shared.get().is_none() {
-                    let _ = shared.set(connect().map_err(told)?);
+                    let _ = shared.set(connect().map_err(|error| told(&error))?);
                 }
                 let (runtime, cluster) = shared.get().ok_or("no cluster")?;
-                runtime
-                    .block_on(scenario::run(cluster.clone(), case))
-                    .map_err(told)
+                runtime.block_on(scenario::run(cluster.clone(), case)).map_err(|error| told(&error))
             })
         })
         .collect();
@@ -88,12 +86,13 @@ pub(crate) fn run_cases(mut arguments: Arguments, cases: Vec<Case>) -> ExitCode 
 }
 
 /// The causes of an error, without a backtrace: where it was noticed tells nothing.
-fn told(error: anyhow::Error) -> Failed {
+fn told(error: &anyhow::Error) -> Failed {
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
     causes.join("\ncaused by: ").into()
 }
 
-fn connect() -> Result<(Runtime, Arc<Cluster>)> {
+/// A runtime, and a view of the cluster that this process is in.
+pub(crate) fn connect() -> Result<(Runtime, Arc<Cluster>)> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

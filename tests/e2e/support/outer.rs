@@ -3,25 +3,23 @@
 use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context as _, Result, bail};
-use libtest_mimic::{Arguments, Trial};
 use rustix::process::{Pid, kill_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::Case;
 use super::command::{cluster_sh, repository};
 
-/// The cluster's name; another one keeps two runs on one machine apart.
-pub(crate) fn name() -> String {
-    std::env::var("SLUICE_E2E_CLUSTER").unwrap_or_else(|_| "e2e".to_owned())
+/// What a run needs.
+pub(crate) struct Plan {
+    /// The cluster's name; another one in `SLUICE_E2E_CLUSTER` keeps two runs on one machine apart.
+    pub(crate) name: &'static str,
+    /// Whether the chart is installed before this program runs inside.
+    pub(crate) install: bool,
 }
 
 /// Runs everything and gives the exit code of the run inside.
-pub(crate) fn run(arguments: &Arguments, cases: &[Case]) -> ExitCode {
-    if cases.iter().all(|case| filtered_out(arguments, case)) {
-        // Nothing to run is no reason to start a cluster.
-        return libtest_mimic::run(arguments, Vec::new()).exit_code();
-    }
+pub(crate) fn run(plan: &Plan) -> ExitCode {
+    let name = std::env::var("SLUICE_E2E_CLUSTER").unwrap_or_else(|_| plan.name.to_owned());
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -30,7 +28,7 @@ pub(crate) fn run(arguments: &Arguments, cases: &[Case]) -> ExitCode {
         }
     };
     runtime.block_on(async {
-        match with_cluster().await {
+        match with_cluster(&name, plan.install).await {
             Ok(code) => code,
             Err(error) => {
                 eprintln!("e2e: {error:?}");
@@ -38,10 +36,6 @@ pub(crate) fn run(arguments: &Arguments, cases: &[Case]) -> ExitCode {
             }
         }
     })
-}
-
-fn filtered_out(arguments: &Arguments, case: &Case) -> bool {
-    arguments.is_filtered_out(&Trial::test(case.name, || Ok(())))
 }
 
 /// SIGINT and SIGTERM: the cluster goes down before this process does.
@@ -66,14 +60,14 @@ impl Interrupts {
     }
 }
 
-async fn with_cluster() -> Result<ExitCode> {
+async fn with_cluster(name: &str, install: bool) -> Result<ExitCode> {
     let mut interrupts = Interrupts::listen()?;
-    let outcome = inside_of_it(&mut interrupts).await;
+    let outcome = inside_of_it(&mut interrupts, name, install).await;
     if std::env::var_os("SLUICE_E2E_KEEP").is_some_and(|value| value != "0") {
-        eprintln!("e2e: cluster {} stays up: tests/cluster/cluster.sh shell {0}", name());
+        eprintln!("e2e: cluster {name} stays up: tests/cluster/cluster.sh shell {name}");
     } else {
         // Not interruptible: a cluster half down is worse than a second of patience.
-        let status = cluster_sh().args(["down", &name()]).status().await?;
+        let status = cluster_sh().args(["down", name]).status().await?;
         if !status.success() && outcome.is_ok() {
             bail!("the cluster did not go down cleanly");
         }
@@ -81,22 +75,26 @@ async fn with_cluster() -> Result<ExitCode> {
     outcome
 }
 
-async fn inside_of_it(interrupts: &mut Interrupts) -> Result<ExitCode> {
-    step(interrupts, cluster_sh().args(["up", &name()])).await?;
+async fn inside_of_it(interrupts: &mut Interrupts, name: &str, install: bool) -> Result<ExitCode> {
+    step(interrupts, cluster_sh().args(["up", name])).await?;
     // The profile of this program: what it is built from is built already.
     let profile = std::env::var("SLUICE_PROFILE").unwrap_or_else(|_| "dev".to_owned());
-    step(interrupts, cluster_sh().arg("images").env("SLUICE_PROFILE", profile)).await?;
-    step(interrupts, in_cluster().arg(repository().join("tests/e2e/install.sh"))).await?;
+    step(interrupts, cluster_sh().args(["--name", name, "images"]).env("SLUICE_PROFILE", profile))
+        .await?;
+    if install {
+        let script = repository().join("tests/e2e/install.sh");
+        step(interrupts, in_cluster(name).arg(script)).await?;
+    }
     let this = std::env::current_exe().context("finding this program")?;
-    let mut scenarios = in_cluster();
+    let mut scenarios = in_cluster(name);
     scenarios.arg(this).args(std::env::args_os().skip(1)).env(super::INSIDE, "1");
     let status = finish(interrupts, scenarios.spawn()?).await?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(101).into())
 }
 
-fn in_cluster() -> Command {
+fn in_cluster(name: &str) -> Command {
     let mut command = cluster_sh();
-    command.args(["exec", &name(), "--"]);
+    command.args(["exec", name, "--"]);
     command
 }
 
