@@ -131,7 +131,13 @@ impl Pool {
         let runs = self.nodes.values().any(|node| matches!(node.phase, Phase::Exclusive(_)));
         let cycles = u64::from(if runs { place } else { place - 1 });
         let first = if runs { Millis::default() } else { s };
-        first + Millis(cycles.saturating_mul((l + s).0))
+        let span = first + Millis(cycles.saturating_mul((l + s).0));
+        // Where nodes are kept open, one must open before the one that a large fits may close.
+        if self.config.keep_open > 0 {
+            span + Millis((l + s).0.saturating_mul(place.into()))
+        } else {
+            span
+        }
     }
 
     /// A job that holds GPUs without an enforced limit.

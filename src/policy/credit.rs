@@ -40,6 +40,12 @@ impl Pool {
         let Some(next) = self.first(Shape::Large, served) else {
             return (Credit::NoLargeWaits, None);
         };
+        let awaits = |job: &Job| self.within_quota(job) && self.awaits_an_open_node(job);
+        let awaiting = self.first(Shape::Large, awaits);
+        if awaiting.is_some_and(|job| job.queue_key() < next.queue_key()) {
+            // An earlier large waits for a node to open, so none may have this one.
+            return (Credit::NoLargeWaits, None);
+        }
         let Some(small) = self.first(Shape::Small, served) else {
             return (Credit::NoSmallWaits, Some(next.id));
         };

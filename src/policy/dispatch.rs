@@ -14,7 +14,10 @@ impl Pool {
         self.settle_ended_larges(now, out);
         if !self.config.paused {
             self.place_larges(now, out);
-            self.assign_gates(now, out);
+            // A gate that opens may be the open node that lets another close.
+            while self.assign_gates(now, out) && self.config.keep_open > 0 {
+                self.place_larges(now, out);
+            }
             self.place_smalls(now, out);
             if self.config.backfill {
                 self.backfill(now, out);
@@ -25,18 +28,18 @@ impl Pool {
 
     /// An empty node takes the first large that fits it, whichever gate was closed for it.
     fn place_larges(&mut self, now: Millis, out: &mut Vec<Decision>) {
-        if !self.nodes.keys().any(|&id| self.empty_for_larges(id)) {
+        if !self.nodes.keys().any(|&id| self.empty_for_larges(id, 0)) {
             return;
         }
         let mut heads = self.heads(Shape::Large, |_| true);
-        // An earlier large needs that a node stays open, so that its own may close.
-        let mut open_is_needed = false;
+        // Nodes that must stay open so that one may close for an earlier large.
+        let mut kept = 0;
         while let Some(job) = heads.pop_first().and_then(|key| self.at(key)) {
             if !self.within_quota(job) {
                 continue;
             }
-            let Some(id) = self.empty_node_for(job, open_is_needed) else {
-                open_is_needed |= self.waits_for_an_open_node(job);
+            let Some(id) = self.empty_node_for(job, kept) else {
+                kept = kept.max(u32::from(self.needs_an_open_node(job)));
                 continue;
             };
             let (large, next) = (job.id, self.after(job));
@@ -57,23 +60,22 @@ impl Pool {
     }
 
     /// A drained node first, its own before another's: an empty open one still serves smalls.
-    fn empty_node_for(&self, large: &Job, open_is_needed: bool) -> Option<NodeId> {
+    fn empty_node_for(&self, large: &Job, kept: u32) -> Option<NodeId> {
         self.nodes
             .iter()
-            .filter(|&(&id, _)| large.fits.on(id) && self.empty_for_larges(id))
-            .filter(|(_, node)| !(open_is_needed && node.is_open()))
+            .filter(|&(&id, _)| large.fits.on(id) && self.empty_for_larges(id, kept))
             .min_by_key(|&(&id, node)| {
                 (node.gate().map_or(2, |gate| u8::from(gate.job != large.id)), id)
             })
             .map(|(&id, _)| id)
     }
 
-    fn empty_for_larges(&self, id: NodeId) -> bool {
+    fn empty_for_larges(&self, id: NodeId, kept: u32) -> bool {
         let Some(node) = self.nodes.get(&id) else { return false };
         node.holdings.is_empty()
             && node.takes_larges(self.config.gpus_per_node)
             && !matches!(node.phase, Phase::Exclusive(_))
-            && (!node.is_open() || self.may_close(id))
+            && (!node.is_open() || self.may_close(id, kept))
     }
 
     /// Smalls in order, each to the open node whose latest end it moves least, else the fullest,

@@ -5,9 +5,10 @@ use super::{
 };
 
 impl Pool {
-    /// Closes as many gates as larges and the setting ask for, and opens the others.
-    pub(super) fn assign_gates(&mut self, now: Millis, out: &mut Vec<Decision>) {
-        self.open_unfit_gates(now, out);
+    /// Closes as many gates as larges and the setting ask for, and opens the others; says whether
+    /// it opened one.
+    pub(super) fn assign_gates(&mut self, now: Millis, out: &mut Vec<Decision>) -> bool {
+        let mut opened = self.open_unfit_gates(now, out);
         let mut spare: Vec<NodeId> =
             self.nodes.iter().filter(|(_, n)| n.gate().is_some()).map(|(&id, _)| id).collect();
         let mut used: Vec<(JobId, NodeId)> = Vec::new();
@@ -17,13 +18,15 @@ impl Pool {
             if heads.is_empty() { OpenReason::NoLargeWaits } else { OpenReason::NotNeeded };
         // The head is never held up by a gate that it cannot use: it may close one more.
         let mut head = true;
+        // An earlier large waits for a node to open: no gate is kept closed for another instead.
+        let mut awaited = false;
         while head || !spare.is_empty() || closed < self.config.max_drains as usize {
             let Some(job) = heads.pop_first().and_then(|key| self.at(key)) else { break };
             if !self.within_quota(job) {
                 continue;
             }
             let (large, next) = (job.id, self.after(job));
-            if let Some(id) = self.gate_for(job, &spare, now) {
+            if let Some(id) = self.gate_for(job, &spare, awaited, now) {
                 spare.retain(|&other| other != id);
                 used.push((large, id));
                 heads.extend(next);
@@ -34,13 +37,17 @@ impl Pool {
                 heads.extend(next);
                 self.close_gate(id, large, now, out);
                 closed += 1;
+            } else {
+                awaited |= self.awaits_an_open_node(job);
             }
             head = false;
         }
         self.spare_the_latest(&mut spare, &mut used, now, out);
+        opened |= !spare.is_empty();
         for id in spare {
             self.open_gate(id, reason, now, out);
         }
+        opened
     }
 
     /// Of more gates than larges, those stay closed whose nodes are empty soonest: any other
@@ -70,28 +77,37 @@ impl Pool {
         }
     }
 
-    fn open_unfit_gates(&mut self, now: Millis, out: &mut Vec<Decision>) {
+    fn open_unfit_gates(&mut self, now: Millis, out: &mut Vec<Decision>) -> bool {
         let unfit: Vec<NodeId> = self
             .nodes
             .iter()
             .filter(|(_, n)| n.gate().is_some() && !n.takes_larges(self.config.gpus_per_node))
             .map(|(&id, _)| id)
             .collect();
-        for id in unfit {
+        for &id in &unfit {
             self.open_gate(id, OpenReason::NodeUnfit, now, out);
         }
+        !unfit.is_empty()
     }
 
     /// The closed gate that serves a large: its own, else the one whose node is empty soonest.
-    fn gate_for(&self, large: &Job, spare: &[NodeId], now: Millis) -> Option<NodeId> {
+    fn gate_for(
+        &self,
+        large: &Job,
+        spare: &[NodeId],
+        own_only: bool,
+        now: Millis,
+    ) -> Option<NodeId> {
         let usable = spare.iter().copied().filter(|&id| large.fits.on(id));
         usable
             .filter_map(|id| self.nodes.get(&id).map(|node| (id, node)))
-            .min_by_key(|&(id, node)| {
+            .map(|(id, node)| {
                 let of_another = node.gate().is_none_or(|gate| gate.job != large.id);
                 (of_another, empty_soonest(node, now), id)
             })
-            .map(|(id, _)| id)
+            .filter(|&(of_another, _, _)| !(of_another && own_only))
+            .min()
+            .map(|(_, _, id)| id)
     }
 
     /// The open node that is empty soonest: least latest end, then fewest holders.
@@ -100,31 +116,36 @@ impl Pool {
             .iter()
             .filter(|&(&id, node)| {
                 let usable = node.is_open() && node.takes_larges(self.config.gpus_per_node);
-                usable && large.fits.on(id) && !node.holdings.is_empty() && self.may_close(id)
+                usable && large.fits.on(id) && !node.holdings.is_empty() && self.may_close(id, 0)
             })
             .min_by_key(|&(&id, node)| (empty_soonest(node, now), node.holdings.len(), id))
             .map(|(&id, _)| id)
     }
 
-    /// Whether enough nodes stay open for smalls if this one closes.
-    pub(super) fn may_close(&self, id: NodeId) -> bool {
+    /// Whether enough nodes stay open if this one closes: as many as the setting says, and `kept`
+    /// more.
+    pub(super) fn may_close(&self, id: NodeId, kept: u32) -> bool {
         let others = self
             .nodes
             .iter()
             .filter(|&(&other, node)| other != id && node.is_open() && node.spec.schedulable);
-        self.config.keep_open == 0 || others.count() >= self.config.keep_open as usize
+        let least = self.config.keep_open.saturating_add(kept);
+        self.config.keep_open == 0 || others.count() >= least as usize
     }
 
-    /// Whether all that a large waits for is that another node opens, so that one of those it fits
-    /// may close.
-    pub(super) fn waits_for_an_open_node(&self, large: &Job) -> bool {
-        let fitting = || self.nodes.iter().filter(|&(&id, _)| large.fits.on(id));
+    /// Whether a large waits for an open node to close, which it may only while another is open.
+    pub(super) fn needs_an_open_node(&self, large: &Job) -> bool {
+        let fitting = || self.nodes.iter().filter(|&(&id, _)| large.fits.on(id)).map(|(_, n)| n);
         self.config.keep_open > 0
-            && !fitting().any(|(_, node)| node.gate().is_some())
-            && fitting().any(|(&id, node)| {
-                let usable = node.is_open() && node.takes_larges(self.config.gpus_per_node);
-                usable && !self.may_close(id)
-            })
+            && !fitting().any(|node| node.gate().is_some())
+            && fitting().any(|n| n.is_open() && n.takes_larges(self.config.gpus_per_node))
+    }
+
+    /// Whether nothing but the setting keeps a large from draining a node.
+    pub(super) fn awaits_an_open_node(&self, large: &Job) -> bool {
+        let open = |(id, node): (&NodeId, &Node)| large.fits.on(*id) && node.is_open();
+        self.needs_an_open_node(large)
+            && !self.nodes.iter().any(|(id, node)| open((id, node)) && self.may_close(*id, 0))
     }
 
     fn close_gate(&mut self, id: NodeId, job: JobId, now: Millis, out: &mut Vec<Decision>) {

@@ -67,9 +67,10 @@ impl Queue {
         self.ready.values().flat_map(BTreeMap::values).filter_map(|class| class.first().copied())
     }
 
-    fn heads_of(&self, tenant: TenantId) -> impl Iterator<Item = QueueKey> {
+    /// Ready jobs of a tenant that stand before `key`.
+    fn ready_before(&self, tenant: TenantId, key: QueueKey) -> impl Iterator<Item = QueueKey> {
         let classes = self.ready.get(&tenant).into_iter().flat_map(BTreeMap::values);
-        classes.filter_map(|class| class.first().copied())
+        classes.flat_map(move |class| class.range(..key).copied())
     }
 
     fn count_of(&self, tenant: TenantId) -> usize {
@@ -209,11 +210,17 @@ impl Pool {
             Shape::Small => Shape::Large,
             Shape::Large => Shape::Small,
         };
-        let earlier = self.queue_of(other).heads_of(job.tenant).any(|key| {
-            key < job.queue_key() && self.at(key).is_some_and(|job| self.could_fit(job))
-        });
-        let kept = if earlier && self.asked(other) <= most { self.asked(other) } else { 0 };
-        self.tenant_gpus(job.tenant) + self.asked(job.shape) + kept <= most
+        let held = self.tenant_gpus(job.tenant) + self.asked(job.shape);
+        let Some(left) = most.checked_sub(held) else { return false };
+        // One that the quota can never hold keeps nothing from the others.
+        let (asked, possible) = (self.asked(other), self.asked(other) <= most);
+        let earlier = self
+            .queue_of(other)
+            .ready_before(job.tenant, job.queue_key())
+            .filter(|&key| possible && self.at(key).is_some_and(|job| self.could_fit(job)));
+        // As many as do not fit any more are enough to know.
+        let enough = (left / asked) as usize + 1;
+        earlier.take(enough).count() < enough
     }
 
     /// Whether a tenant waits for more than it may have, so that its quota may hold a job back.

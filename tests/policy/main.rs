@@ -3,9 +3,16 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod bounds;
 mod corner_cases;
 mod faults;
+mod machine;
 mod many_nodes;
-mod seed;
+mod model;
+mod one_node;
+mod plain;
+mod quotas;
+mod restarts;
 mod timeline;
+mod transitions;
 mod waits;

@@ -260,3 +260,46 @@ fn a_new_node_takes_who_waits() {
          3 | node n2           | s9..s10 to n2",
     );
 }
+
+#[test]
+fn a_gate_that_opens_lets_another_node_be_taken_or_closed_in_the_same_decision() {
+    // n1 must stay open while n0 drains; once n0 cannot take A, n1 may, before a small does.
+    play(
+        &Config { keep_open: 1, ..Config::default() },
+        2,
+        "0 | small s1..s9            | s1..s8 to n0; s9 to n1
+         1 | done s9; large A        | A to n1
+         2 | done A; large B on=n0   | n1 owes NoLargeWaits; n0 drains for B until ever
+         3 | large C                 |
+         4 | node n0 bad=1; small t1 | n0 opens NodeUnfit; C to n1",
+    );
+}
+
+#[test]
+fn a_kept_open_node_is_no_obstacle_for_ever_to_a_large_that_fits_nowhere_else() {
+    // A fits n1 alone, which is the last open node while larges follow one another on n0.
+    play(
+        &Config { keep_open: 1, ..Config::default() },
+        2,
+        "0 | large X                    | X to n0
+         1 | small s1                   | s1 to n1
+         2 | large A on=n1; large B,C   |
+         9 | done X                     | n0 owes NoLargeWaits; n1 drains for A until ever
+         10 | small s2                  | s2 to n0
+         11 | done s1                   | A to n1",
+    );
+}
+
+#[test]
+fn no_wave_and_no_gate_is_for_a_later_large_while_an_earlier_one_waits_for_an_open_node() {
+    // Smalls that fit n0 alone would have a wave there before C, and A would wait on and on.
+    play(
+        &Config { keep_open: 1, ..Config::default() },
+        2,
+        "0  | large X                                | X to n0
+         1  | small s1 on=n1                         | s1 to n1
+         2  | large A on=n1; large C; small t1 on=n0 |
+         9  | done X                   | n0 owes NoLargeWaits; n1 drains for A until ever; t1 to n0
+         10 | done s1                  | A to n1",
+    );
+}
