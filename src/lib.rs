@@ -16,6 +16,7 @@ pub mod clock;
 pub mod policy;
 pub mod telemetry;
 pub mod timeline;
+pub mod trace;
 
 #[cfg(feature = "cluster")]
 pub mod admin;

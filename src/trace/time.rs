@@ -1,0 +1,235 @@
+//! Pure side: points in time and lengths of time as people write them in a spreadsheet.
+
+/// Milliseconds of a minute.
+pub const MINUTE_MS: u64 = 60_000;
+/// Milliseconds of an hour.
+pub const HOUR_MS: u64 = 60 * MINUTE_MS;
+/// Milliseconds of a day.
+pub const DAY_MS: u64 = 24 * HOUR_MS;
+
+/// What a point in time may look like, for messages.
+pub(super) const MOMENT: &str = "a time such as 08:30, 24:00, D+1 08:00, or 2026-11-30T08:30:00Z";
+/// What a length of time may look like, for messages.
+pub(super) const DURATION: &str = "a duration such as 5h, 390m, 1h30m, 2d, 90s or PT1H30M";
+
+/// A point in time, as it is written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Moment {
+    /// Since midnight of the first day of the list.
+    Relative(u64),
+    /// Since 1970-01-01 UTC.
+    Absolute(u64),
+}
+
+/// Reads a point in time.
+pub(super) fn parse_moment(text: &str) -> Option<Moment> {
+    if let Some(absolute) = iso(text) {
+        return Some(Moment::Absolute(absolute));
+    }
+    let (days, clock) = match text.strip_prefix("D+").or_else(|| text.strip_prefix("d+")) {
+        Some(rest) => rest.split_once(' ').unwrap_or((rest, "00:00")),
+        None => ("0", text),
+    };
+    let days = number(days, 5)?;
+    Some(Moment::Relative(days * DAY_MS + time_of_day(clock)?))
+}
+
+/// Hours and minutes, and seconds if any; hours up to 24, and 24 only as the end of the day.
+fn time_of_day(text: &str) -> Option<u64> {
+    let mut parts = text.split(':');
+    let (hours, minutes) = (number(parts.next()?, 2)?, exactly_two(parts.next()?)?);
+    let seconds = parts.next().map_or(Some(0), exactly_two)?;
+    let in_day = hours < 24 && minutes < 60 && seconds < 60;
+    let end_of_day = hours == 24 && minutes == 0 && seconds == 0;
+    ((in_day || end_of_day) && parts.next().is_none())
+        .then_some(hours * HOUR_MS + minutes * MINUTE_MS + seconds * 1_000)
+}
+
+/// `2026-11-30T08:30[:00[.250]][Z|+01:00]`, with a blank allowed for the T.
+fn iso(text: &str) -> Option<u64> {
+    let (date, rest) = text.split_once(['T', ' '])?;
+    let mut parts = date.split('-');
+    let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
+    if year.len() != 4 || parts.next().is_some() {
+        return None;
+    }
+    let days = days_since_1970(number(year, 4)?, exactly_two(month)?, exactly_two(day)?)?;
+    let (clock, zone_ms) = match rest.find(['Z', '+', '-']) {
+        Some(at) => (&rest[..at], zone(&rest[at..])?),
+        None => (rest, 0),
+    };
+    let (clock, fraction_ms) = match clock.split_once('.') {
+        Some((clock, fraction)) => (clock, milliseconds(fraction)?),
+        None => (clock, 0),
+    };
+    let local_ms = i64::try_from(days * DAY_MS + time_of_day(clock)? + fraction_ms).ok()?;
+    u64::try_from(local_ms - zone_ms).ok()
+}
+
+/// How far a zone's clocks are ahead.
+fn zone(text: &str) -> Option<i64> {
+    if text == "Z" {
+        return Some(0);
+    }
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    let (hours, minutes) = text[1..].split_once(':')?;
+    let ahead_ms = exactly_two(hours)? * HOUR_MS + exactly_two(minutes)? * MINUTE_MS;
+    Some(sign * i64::try_from(ahead_ms).ok()?)
+}
+
+fn milliseconds(fraction: &str) -> Option<u64> {
+    let digits = fraction.get(..fraction.len().min(3))?;
+    number(fraction, 9)?;
+    Some(number(digits, 3)? * 10_u64.pow(3 - u32::try_from(digits.len()).ok()?))
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar.
+fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+    const LENGTHS: [u64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let month = usize::try_from(month).ok()?.checked_sub(1)?;
+    let length = LENGTHS.get(month)? + u64::from(leap && month == 1);
+    if year < 1970 || day == 0 || day > length {
+        return None;
+    }
+    let before = year - 1;
+    let days = |years: u64| 365 * years + years / 4 - years / 100 + years / 400;
+    let in_year: u64 = LENGTHS[..month].iter().sum();
+    Some(days(before) - days(1969) + in_year + u64::from(leap && month > 1) + day - 1)
+}
+
+/// Reads a length of time: numbers with the units d, h, m and s, or ISO 8601 (`PT1H30M`).
+pub fn parse_duration(text: &str) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let bare = lower.strip_prefix('p').unwrap_or(&lower);
+    let mut total_ms: u64 = 0;
+    let mut rest = bare;
+    let mut any = false;
+    let mut last_ms = u64::MAX;
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix('t').filter(|_| lower.starts_with('p')) {
+            rest = after;
+            continue;
+        }
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+        let (count, unit) = (&rest[..digits], rest[digits..].chars().next()?);
+        let unit_ms = match unit {
+            'd' => DAY_MS,
+            'h' => HOUR_MS,
+            'm' => MINUTE_MS,
+            's' => 1_000,
+            _ => return None,
+        };
+        // Units go from long to short, each once: `30m1h` and `1h2h` are slips, not durations.
+        if unit_ms >= last_ms {
+            return None;
+        }
+        last_ms = unit_ms;
+        total_ms = total_ms.checked_add(scaled(count, unit_ms)?)?;
+        any = true;
+        rest = &rest[digits + 1..];
+    }
+    any.then_some(total_ms)
+}
+
+/// A decimal number of a unit, exactly, to the millisecond.
+fn scaled(count: &str, unit_ms: u64) -> Option<u64> {
+    let (whole, fraction) = count.split_once('.').unwrap_or((count, ""));
+    let whole_ms = number(whole, 12)?.checked_mul(unit_ms)?;
+    if fraction.is_empty() {
+        return (!count.ends_with('.')).then_some(whole_ms);
+    }
+    let scale = 10_u64.pow(u32::try_from(fraction.len()).ok()?.min(9));
+    Some(whole_ms + number(fraction, 9)? * unit_ms / scale)
+}
+
+fn exactly_two(text: &str) -> Option<u64> {
+    if text.len() == 2 { number(text, 2) } else { None }
+}
+
+fn number(text: &str, most_digits: usize) -> Option<u64> {
+    let plain = !text.is_empty() && text.len() <= most_digits;
+    (plain && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
+}
+
+/// A point in time as a spreadsheet would show it: `08:30`, `D+1 08:30`, `08:30:05`.
+pub fn clock_time(ms: u64) -> String {
+    let (day, rest) = (ms / DAY_MS, ms % DAY_MS);
+    let (hours, minutes, seconds) = (rest / HOUR_MS, rest / MINUTE_MS % 60, rest / 1_000 % 60);
+    // The end of the first day is 24:00: that is how deadlines are written.
+    let (day, hours) = if day == 1 && rest == 0 { (0, 24) } else { (day, hours) };
+    let prefix = if day == 0 { String::new() } else { format!("D+{day} ") };
+    let suffix = if seconds == 0 { String::new() } else { format!(":{seconds:02}") };
+    format!("{prefix}{hours:02}:{minutes:02}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_in_every_form() {
+        let relative = |text| match parse_moment(text) {
+            Some(Moment::Relative(ms)) => Some(ms),
+            _ => None,
+        };
+        assert_eq!(relative("02:10"), Some(130 * MINUTE_MS));
+        assert_eq!(relative("2:10"), Some(130 * MINUTE_MS));
+        assert_eq!(relative("24:00"), Some(DAY_MS));
+        assert_eq!(relative("D+1 08:00"), Some(DAY_MS + 8 * HOUR_MS));
+        assert_eq!(relative("D+2"), Some(2 * DAY_MS));
+        for wrong in ["24:01", "25:00", "12:60", "12", "12:5", "-1:00", "noon", "", "D+x 08:00"] {
+            assert_eq!(parse_moment(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn iso_moments_count_from_1970() {
+        for (text, seconds) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("2000-02-29T00:00Z", 951_782_400),
+            ("2024-03-01T00:00:00", 1_709_251_200),
+            ("2026-11-30T23:59:59Z", 1_796_083_199),
+            ("2026-12-01T00:59:59+01:00", 1_796_083_199),
+            ("2100-03-01 00:00", 4_107_542_400),
+        ] {
+            assert_eq!(parse_moment(text), Some(Moment::Absolute(seconds * 1000)), "{text}");
+        }
+        assert_eq!(
+            parse_moment("2026-11-30T00:00:00.25Z").map(|m| match m {
+                Moment::Absolute(ms) | Moment::Relative(ms) => ms % 1000,
+            }),
+            Some(250)
+        );
+        for wrong in ["2026-02-29T00:00Z", "2026-13-01T00:00Z", "26-01-01T00:00Z", "2026-01-01"] {
+            assert_eq!(parse_moment(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn durations_in_every_form() {
+        for (text, minutes) in [
+            ("5h", 300),
+            ("390m", 390),
+            ("1h30m", 90),
+            ("1.5h", 90),
+            ("2d", 2880),
+            ("PT1H30M", 90),
+            ("P1DT2H", 26 * 60),
+            ("120s", 2),
+        ] {
+            assert_eq!(parse_duration(text), Some(minutes * MINUTE_MS), "{text}");
+        }
+        for wrong in ["", "5", "h", "30m1h", "1h2h", "5 h", "1.h", "1e3s", "P", "99999999999999d"] {
+            assert_eq!(parse_duration(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn moments_read_back_as_written() {
+        for text in ["00:00", "08:30", "24:00", "D+1 08:00", "D+2 00:00", "08:30:05"] {
+            let Some(Moment::Relative(ms)) = parse_moment(text) else { panic!("{text}") };
+            assert_eq!(clock_time(ms), text);
+        }
+    }
+}
