@@ -14,6 +14,7 @@
 pub mod cli;
 pub mod clock;
 pub mod policy;
+pub mod sim;
 pub mod telemetry;
 pub mod timeline;
 pub mod trace;
