@@ -13,6 +13,7 @@
 
 pub mod cli;
 pub mod clock;
+pub mod plan;
 pub mod policy;
 pub mod sim;
 pub mod telemetry;

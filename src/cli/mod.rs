@@ -10,6 +10,7 @@ pub mod agent;
 pub mod crd;
 #[cfg(feature = "cluster")]
 pub mod pool;
+pub mod simulate;
 pub mod timeline;
 
 use std::ffi::OsString;
@@ -54,6 +55,8 @@ pub enum Command {
     Record(crate::record::Args),
     /// Show which pod ran on which GPUs from when to when, and check it.
     Timeline(timeline::Args),
+    /// Play a job list to several schedulers and compare what comes of it.
+    Simulate(simulate::Args),
 }
 
 impl Cli {
@@ -102,6 +105,10 @@ impl Cli {
             Command::Timeline(args) => {
                 telemetry::start(&self.log, "warn")?;
                 timeline::run(&args)
+            }
+            Command::Simulate(args) => {
+                telemetry::start(&self.log, "warn")?;
+                simulate::run(&args)
             }
         }
     }

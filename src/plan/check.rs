@@ -1,0 +1,193 @@
+//! Pure side: whether a schedule is legal, found out without any code of those who make them.
+//!
+//! Rules are those of docs/planning.md: one job per GPU and step, neighbouring GPUs, nobody
+//! interrupted, nobody before arrival, inherited work as it was, services within their churn
+//! limit. The checker reads only the problem and the schedule.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Schedule;
+use crate::policy::GpuSet;
+use crate::sim::Problem;
+
+/// The rule that a schedule breaks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// At most one job or service per GPU and step.
+    OneHolder,
+    /// A job gets as many GPUs as it asks for.
+    Width,
+    /// The GPUs of a job are neighbours on one node that exists.
+    Contiguous,
+    /// A job runs once.
+    Once,
+    /// A job runs from its start to its end, without interruption, for as long as it takes.
+    Length,
+    /// Nothing starts before it arrives, or at or after the horizon.
+    Begin,
+    /// Everything starts and ends on the grid of time.
+    Grid,
+    /// What ran at the beginning goes on as it was.
+    Inherited,
+    /// A service grows by no more than the churn limit per step.
+    Churn,
+    /// A service holds no more than it has reason to.
+    Demand,
+}
+
+/// One breach.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Violation {
+    /// The rule.
+    pub rule: Rule,
+    /// When.
+    pub at_ms: u64,
+    /// Who.
+    pub who: String,
+    /// What is wrong.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = crate::trace::clock_time(self.at_ms);
+        write!(f, "{:?} at {at}: {}: {}", self.rule, self.who, self.detail)
+    }
+}
+
+/// Everything that is not legal.
+pub fn check(problem: &Problem, schedule: &Schedule) -> Vec<Violation> {
+    let mut check = Check { problem, schedule, found: Vec::new() };
+    check.runs();
+    check.inherited();
+    check.holders();
+    check.services();
+    check.found
+}
+
+/// From when, until when, who.
+type Hold<'a> = (u64, u64, &'a str);
+
+struct Check<'a> {
+    problem: &'a Problem,
+    schedule: &'a Schedule,
+    found: Vec<Violation>,
+}
+
+impl Check<'_> {
+    fn report(&mut self, rule: Rule, at_ms: u64, who: &str, detail: String) {
+        self.found.push(Violation { rule, at_ms, who: who.to_owned(), detail });
+    }
+
+    fn runs(&mut self) {
+        let problem = self.problem;
+        let mut seen = vec![false; problem.jobs.len()];
+        for run in &self.schedule.runs {
+            let at = run.start_ms;
+            let Some(job) = problem.jobs.get(run.job) else {
+                self.report(Rule::Once, at, &format!("job {}", run.job), "no such job".into());
+                continue;
+            };
+            let name = &job.name;
+            if std::mem::replace(&mut seen[run.job], true) {
+                self.report(Rule::Once, at, name, "it runs twice".into());
+            }
+            if run.gpus.count() != job.width {
+                let detail = format!("{} GPUs instead of {}", run.gpus.count(), job.width);
+                self.report(Rule::Width, at, name, detail);
+            }
+            let inherited = problem.inherited.contains(run);
+            let apart = run.gpus.0.checked_shr(run.gpus.0.trailing_zeros()).unwrap_or(0);
+            let line = apart & apart.wrapping_add(1) == 0 && apart != 0;
+            let exists =
+                run.gpus.is_within(GpuSet::first(problem.gpus)) && run.node < problem.nodes;
+            if !exists || !(line || inherited) {
+                let detail = format!("GPUs {:?} of node {}", run.gpus, run.node);
+                self.report(Rule::Contiguous, at, name, detail);
+            }
+            if run.end_ms != at + job.run_ms {
+                let detail = format!("ends at {} ms, takes {} ms", run.end_ms, job.run_ms);
+                self.report(Rule::Length, at, name, detail);
+            }
+            if !inherited && (at < job.arrival_ms || at >= problem.horizon_ms) {
+                let detail = format!("arrives at {} ms", job.arrival_ms);
+                self.report(Rule::Begin, at, name, detail);
+            }
+            if at % problem.step_ms != 0 || run.end_ms % problem.step_ms != 0 {
+                self.report(Rule::Grid, at, name, format!("steps are {} ms", problem.step_ms));
+            }
+        }
+    }
+
+    fn inherited(&mut self) {
+        for run in &self.problem.inherited {
+            if !self.schedule.runs.contains(run) {
+                let name = &self.problem.jobs[run.job].name;
+                self.report(Rule::Inherited, run.start_ms, name, "it was moved or ended".into());
+            }
+        }
+    }
+
+    /// Looks at each GPU alone, and at who follows whom on it.
+    fn holders(&mut self) {
+        let mut by_gpu: BTreeMap<(usize, u32), Vec<Hold<'_>>> = BTreeMap::new();
+        for run in &self.schedule.runs {
+            let name = self.problem.jobs.get(run.job).map_or("", |job| job.name.as_str());
+            for gpu in run.gpus.iter() {
+                let line = by_gpu.entry((run.node, gpu)).or_default();
+                line.push((run.start_ms, run.end_ms, name));
+            }
+        }
+        for held in &self.schedule.held {
+            let name = self.problem.services[held.service].name.as_str();
+            for gpu in held.gpus.iter() {
+                let line = by_gpu.entry((0, gpu)).or_default();
+                line.push((held.start_ms, held.end_ms, name));
+            }
+        }
+        for ((_, gpu), mut line) in by_gpu {
+            line.sort_unstable();
+            for pair in line.windows(2) {
+                let ((_, end, first), (start, _, second)) = (pair[0], pair[1]);
+                if start < end {
+                    let detail = format!("shares GPU {gpu} with {first}");
+                    self.report(Rule::OneHolder, start, second, detail);
+                }
+            }
+        }
+    }
+
+    fn services(&mut self) {
+        let Problem { step_ms, churn_limit, .. } = *self.problem;
+        for (at, service) in self.problem.services.iter().enumerate() {
+            let mut before: Option<GpuSet> = None;
+            for step in 0..self.problem.steps() {
+                let now_ms = step * step_ms;
+                let held = self.schedule.held.iter().filter(|held| {
+                    held.service == at && held.start_ms <= now_ms && now_ms < held.end_ms
+                });
+                let now = held.fold(GpuSet::EMPTY, |set, held| set.union(held.gpus));
+                let grown = before.map_or(0, |before| now.minus(before).count());
+                if grown > churn_limit {
+                    let detail = format!("{grown} new GPUs in one step, limit {churn_limit}");
+                    self.report(Rule::Churn, now_ms, &service.name, detail);
+                }
+                // More than demand is held only where the limit forbids to take it later at once.
+                let ahead = (step + 1..self.problem.steps()).any(|later| {
+                    let growth = u32::try_from(later - step).unwrap_or(u32::MAX);
+                    let most = churn_limit.saturating_mul(growth);
+                    service.forecast.at(later * step_ms) >= now.count().saturating_add(most)
+                });
+                if now.count() > service.demand.at(now_ms) && !ahead {
+                    let detail = format!("{} GPUs, more than it needs", now.count());
+                    self.report(Rule::Demand, now_ms, &service.name, detail);
+                }
+                before = Some(now);
+            }
+        }
+    }
+}

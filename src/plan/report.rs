@@ -1,0 +1,238 @@
+//! Pure side: figures of several policies beside one another, for programs and for people.
+
+use std::fmt::Write as _;
+
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+
+use super::Schedule;
+use super::check::Violation;
+use super::compare::{Entry, Name};
+use super::metrics::{hours, to_f64};
+use crate::sim::Problem;
+use crate::trace::clock_time;
+
+/// A policy that gave no schedule, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Skipped {
+    /// The policy.
+    pub name: Name,
+    /// Why.
+    pub reason: String,
+}
+
+/// The ladder of policies over one problem.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// The problem.
+    pub problem: Problem,
+    /// Seed of the search.
+    pub seed: u64,
+    /// What the policies made of it.
+    pub entries: Vec<Entry>,
+    /// Policies that cannot serve such work.
+    pub skipped: Vec<Skipped>,
+    /// What the checker found, where it was asked, in the order of `entries`.
+    pub violations: Option<Vec<Vec<Violation>>>,
+}
+
+/// Minutes, whole where they are.
+struct Minutes(u64);
+
+impl Serialize for Minutes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.is_multiple_of(60_000) {
+            serializer.serialize_u64(self.0 / 60_000)
+        } else {
+            serializer.serialize_f64(to_f64(self.0) / 60_000.0)
+        }
+    }
+}
+
+/// One run, as programs read it.
+#[derive(Serialize)]
+struct RunView<'a> {
+    job_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<usize>,
+    gpus: Vec<u32>,
+    start_min: Minutes,
+    end_min: Minutes,
+}
+
+fn runs<'a>(problem: &'a Problem, schedule: &Schedule) -> Vec<RunView<'a>> {
+    let view = |run: &crate::sim::Run| RunView {
+        job_id: &problem.jobs[run.job].name,
+        node: (problem.nodes > 1).then_some(run.node),
+        gpus: run.gpus.iter().collect(),
+        start_min: Minutes(run.start_ms),
+        end_min: Minutes(run.end_ms),
+    };
+    schedule.runs.iter().map(view).collect()
+}
+
+fn services<'a>(problem: &'a Problem, schedule: &Schedule) -> Vec<RunView<'a>> {
+    let view = |held: &super::realtime::Held| RunView {
+        job_id: &problem.services[held.service].name,
+        node: None,
+        gpus: held.gpus.iter().collect(),
+        start_min: Minutes(held.start_ms),
+        end_min: Minutes(held.end_ms),
+    };
+    schedule.held.iter().map(view).collect()
+}
+
+impl Report {
+    /// Breaches of all schedules, if they were looked for.
+    pub fn breaches(&self) -> usize {
+        self.violations.iter().flatten().map(Vec::len).sum()
+    }
+
+    /// For programs; the fields are those of docs/planning.md.
+    pub fn json(&self) -> Result<Value, serde_json::Error> {
+        let problem = &self.problem;
+        let mut policies = Vec::new();
+        for (at, entry) in self.entries.iter().enumerate() {
+            let mut object = serde_json::to_value(&entry.metrics)?;
+            object["name"] = json!(entry.name);
+            object["schedule"] = serde_json::to_value(runs(problem, &entry.schedule))?;
+            object["services"] = serde_json::to_value(services(problem, &entry.schedule))?;
+            let rejected = entry.schedule.rejected.iter().map(|&job| &problem.jobs[job].name);
+            object["rejected"] = json!(rejected.collect::<Vec<_>>());
+            if let Some(violations) = &self.violations {
+                object["violations"] = json!(violations[at]);
+            }
+            policies.push(object);
+        }
+        Ok(json!({
+            "version": 1,
+            "seed": self.seed,
+            "problem": {
+                "gpus": problem.gpus,
+                "nodes": problem.nodes,
+                "step_min": Minutes(problem.step_ms),
+                "horizon_min": Minutes(problem.horizon_ms),
+                "churn_limit": problem.churn_limit,
+                "jobs": problem.jobs.len(),
+                "services": problem.services.len(),
+                "inherited": problem.inherited.len(),
+            },
+            "policies": policies,
+            "skipped": self.skipped,
+        }))
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut out = self.heading();
+        let _ = writeln!(
+            out,
+            "\n{:<20} {:>6} {:>7} {:>10} {:>6} {:>7} {:>7} {:>7} {:>6} {:>6}",
+            "policy",
+            "util",
+            "value",
+            "by deadln",
+            "short",
+            "started",
+            "missed",
+            "mean w",
+            "frag",
+            "churn"
+        );
+        let (first, rest) =
+            self.entries.split_first().map_or((None, &[][..]), |(f, r)| (Some(f), r));
+        for entry in first.into_iter().chain(rest) {
+            let m = &entry.metrics;
+            let (waited, started) = m.waits.values().fold((0.0, 0_u32), |(sum, all), waits| {
+                let started = u32::try_from(waits.started).unwrap_or(u32::MAX);
+                (sum + waits.mean_min * f64::from(started), all + started)
+            });
+            let mean_wait_h = waited / f64::from(started.max(1)) / 60.0;
+            let _ = writeln!(
+                out,
+                "{:<20} {:>5.1}% {:>7.0} {:>10.0} {:>6.2} {:>7} {:>7} {:>6.1}h {:>6.1} {:>6}",
+                entry.name,
+                m.utilisation * 100.0,
+                m.value_gpu_hours,
+                m.value_done,
+                m.rt_shortfall_gpu_hours,
+                m.jobs_started,
+                m.deadline_misses,
+                mean_wait_h,
+                m.fragmented_gpu_hours,
+                m.realtime.churn,
+            );
+        }
+        for skipped in &self.skipped {
+            let _ = writeln!(out, "{:<20} left out: {}", skipped.name, skipped.reason);
+        }
+        out.push_str(
+            "\nutil: GPU-time with a job or served demand. value: priority x GPU-hours run.\n\
+             by deadln: the same of jobs done by their deadline. short: GPU-hours of demand not\n\
+             served. frag: GPU-hours free but apart while a job waited that would fit together.\n",
+        );
+        self.rejections(&mut out);
+        self.checks(&mut out);
+        out
+    }
+
+    fn heading(&self) -> String {
+        let problem = &self.problem;
+        let demand = problem.demand();
+        let horizon = problem.horizon_ms;
+        let asked: u64 = problem.jobs.iter().map(|job| job.run_ms * u64::from(job.width)).sum();
+        let nodes =
+            if problem.nodes == 1 { String::new() } else { format!("{} x ", problem.nodes) };
+        let mut out = format!(
+            "{} jobs on {nodes}{} GPUs until {}, steps of {}: {:.0} GPU-hours asked of {:.0}",
+            problem.jobs.len(),
+            problem.gpus,
+            clock_time(horizon),
+            clock_time(problem.step_ms),
+            hours(asked),
+            hours(problem.capacity_ms()),
+        );
+        if !problem.services.is_empty() {
+            let mean = to_f64(demand.area(horizon)) / to_f64(horizon);
+            let peak = demand.peak(horizon);
+            let ratio = if mean > 0.0 { f64::from(peak) / mean } else { 0.0 };
+            let _ = write!(
+                out,
+                "\nreal-time demand: peak {peak} GPUs, mean {mean:.2}, peak/mean {ratio:.1} \
+                 (what a reservation of the peak costs)"
+            );
+        }
+        out.push('\n');
+        out
+    }
+
+    fn rejections(&self, out: &mut String) {
+        for entry in &self.entries {
+            let rejected = &entry.schedule.rejected;
+            let names: Vec<&str> =
+                rejected.iter().take(5).map(|&job| self.problem.jobs[job].name.as_str()).collect();
+            if !names.is_empty() {
+                let more = rejected.len().saturating_sub(names.len());
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let _ = writeln!(
+                    out,
+                    "{}: {}{more} can never fit beside what is reserved; not run at all",
+                    entry.name,
+                    names.join(", ")
+                );
+            }
+        }
+    }
+
+    fn checks(&self, out: &mut String) {
+        let Some(violations) = &self.violations else { return };
+        for (entry, found) in self.entries.iter().zip(violations) {
+            for violation in found {
+                let _ = writeln!(out, "{}: BROKEN {violation}", entry.name);
+            }
+        }
+        if self.breaches() == 0 {
+            let _ = writeln!(out, "check: every schedule is legal");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Baselines on the seven scenarios.
+
+use sluice::plan::compare::{Name, play};
+
+use crate::support::{SCENARIOS, problem};
+
+/// Utilisation in per mille and priority x GPU-hours done by the deadline, of strict FIFO with a
+/// peak reservation; found by two programs that share no code.
+#[test]
+fn fifo_is_where_it_was_measured() {
+    let expect =
+        [(538, 482), (595, 126), (599, 236), (499, 172), (755, 440), (737, 839), (1000, 939)];
+    for (scenario, (utilisation, done)) in SCENARIOS.into_iter().zip(expect) {
+        let metrics = play(&problem(scenario), Name::FifoStrictPeak).unwrap().metrics;
+        assert!((metrics.utilisation * 1000.0 - f64::from(utilisation)).abs() < 0.6, "{scenario}");
+        assert!((metrics.value_done - f64::from(done)).abs() < 0.6, "{scenario}");
+    }
+}
+
+#[test]
+fn every_policy_makes_legal_schedules() {
+    for scenario in SCENARIOS {
+        let problem = problem(scenario);
+        for name in Name::ALL {
+            match play(&problem, name) {
+                Ok(entry) => {
+                    assert_eq!(entry.violations(&problem), [], "{scenario} {name}");
+                    assert!(entry.metrics.jobs_started > 0, "{scenario} {name}");
+                    assert!(entry.metrics.rt_shortfall_gpu_hours < 1e-9, "{scenario} {name}");
+                }
+                Err(error) => {
+                    assert_eq!(name, Name::PhaseFair, "{scenario} {name}: {error}");
+                    assert!(!problem.services.is_empty());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn jobs_wider_than_what_a_peak_leaves_are_named() {
+    let problem = problem("4-bursty-realtime");
+    let rejected = |name| {
+        let entry = play(&problem, name).unwrap();
+        let names = entry.schedule.rejected.iter().map(|&job| problem.jobs[job].name.clone());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(rejected(Name::EasyPeak).len(), 3);
+    assert_eq!(rejected(Name::EasyElastic), [""; 0]);
+}
+
+/// A strict queue waits for its first; one that lets others pass does not; EASY lets pass only
+/// whom the first does not feel.
+#[test]
+fn queues_differ_in_who_may_pass() {
+    use sluice::sim::{Job, Problem};
+    let job = |name: &str, arrival_ms, width, run_ms| Job {
+        name: name.into(),
+        kind: "job".into(),
+        priority: 1,
+        arrival_ms,
+        deadline_ms: None,
+        width,
+        estimate_ms: run_ms,
+        run_ms,
+    };
+    let problem = Problem {
+        gpus: 8,
+        nodes: 1,
+        step_ms: 1,
+        horizon_ms: 1_000,
+        churn_limit: 8,
+        jobs: vec![
+            job("running", 0, 6, 100),
+            job("head", 1, 8, 100),
+            job("long", 2, 1, 300),
+            job("short", 3, 1, 50),
+        ],
+        services: Vec::new(),
+        inherited: Vec::new(),
+    };
+    let starts = |name| {
+        let entry = play(&problem, name).unwrap();
+        let mut starts = [None; 4];
+        for run in &entry.schedule.runs {
+            starts[run.job] = Some(run.start_ms);
+        }
+        starts
+    };
+    assert_eq!(starts(Name::FifoStrictPeak), [Some(0), Some(100), Some(200), Some(200)]);
+    assert_eq!(starts(Name::FifoSkipPeak), [Some(0), Some(302), Some(2), Some(3)]);
+    assert_eq!(starts(Name::EasyPeak), [Some(0), Some(100), Some(200), Some(3)]);
+    // The rule knows one and all; six is neither.
+    assert!(play(&problem, Name::PhaseFair).is_err());
+}
