@@ -380,6 +380,50 @@ async fn a_refusal_at_the_last_moment_is_still_undone() {
 }
 
 #[tokio::test]
+async fn pods_bound_together_are_claimed_together() {
+    let uids = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let reservations = uids.iter().zip(0..).map(|(uid, index)| small(uid, index));
+    let rig = Rig::new(&with(ledger("n1"), reservations.collect()));
+    for uid in uids {
+        rig.server.put(&pod_path(uid), pod(uid));
+    }
+    let (go_on, held) = tokio::sync::oneshot::channel();
+    rig.server.fault(&put(), Fault::Hold(held));
+    // One more than there are reservations, while the first write is under way.
+    rig.server.put(&pod_path("x"), pod("x"));
+    let calls = uids.iter().chain(&["x"]).map(|uid| {
+        let body = json!({
+            "PodName": format!("pod-{uid}"), "PodNamespace": "team", "PodUID": uid, "Node": "n1",
+        });
+        let request = Request::post("/bind").header("content-type", "application/json");
+        tokio::spawn(
+            rig.router.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()),
+        )
+    });
+    let calls: Vec<_> = calls.collect();
+    while rig.server.count(&put()) == 0 {
+        tokio::task::yield_now().await;
+    }
+    go_on.send(()).unwrap();
+    for (call, uid) in calls.into_iter().zip(uids.iter().chain(&["x"])) {
+        let response = call.await.unwrap().unwrap();
+        let bytes = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        let answer: Value = serde_json::from_slice(&bytes).unwrap();
+        if *uid == "x" {
+            assert_eq!(answer["Error"], "no GPUs of node n1 are reserved for pod x");
+        } else {
+            assert_eq!(answer["Error"], "", "{uid}");
+            assert_eq!(rig.server.get(&pod_path(uid)).unwrap()["spec"]["nodeName"], "n1");
+        }
+    }
+    let status = rig.ledger().status.unwrap();
+    assert!(status.reservations.iter().all(|r| r.state == ReservationState::Bound));
+    assert_eq!(rig.server.count(&put()), 2, "the first, and all that came meanwhile");
+    assert_eq!(status.revision, 3);
+    assert_eq!(rig.metrics.ledger_conflicts.get(), 0);
+}
+
+#[tokio::test]
 async fn an_undone_claim_leaves_what_others_wrote() {
     let rig = Rig::reserved();
     rig.server.fault(&post(), Fault::Refuse(403, "Forbidden", "no"));

@@ -14,20 +14,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
 use super::calls::{CallError, Calls};
-use super::filter::{Ledgers, Standing, find, standing};
+use super::claim::Claims;
+use super::filter::Ledgers;
 use super::wire::BindArgs;
-use crate::api::{GpuHealth, GpuNode, GpuNodeStatus, Reservation, ReservationState};
-use crate::clock::{Clock, to_timestamp};
-use crate::metrics::Metrics;
 
-/// Tries to write a ledger that others write too. A node agent and the controller each write a
-/// few times a second at the most, so that many losses in a row mean something else.
-const WRITE_ATTEMPTS: u32 = 6;
-/// Pause after the first lost write; it doubles with each.
-const WRITE_PAUSE: Duration = Duration::from_millis(5);
 /// Tries to post a Binding whose answer was lost and which took no effect. More are the
 /// scheduler's business, which comes again.
 const POST_ATTEMPTS: u32 = 2;
@@ -115,9 +106,7 @@ impl BindError {
 #[derive(Clone)]
 pub(super) struct Binder<L> {
     pub(super) calls: Calls,
-    pub(super) ledgers: L,
-    pub(super) clock: Clock,
-    pub(super) metrics: Metrics,
+    pub(super) claims: Claims<L>,
 }
 
 impl<L: Ledgers> Binder<L> {
@@ -125,7 +114,7 @@ impl<L: Ledgers> Binder<L> {
     pub(super) async fn bind(&self, args: &BindArgs, limit: Duration) -> Result<(), BindError> {
         let claim_and_post = async {
             complete(args)?;
-            self.claim(args).await?;
+            self.claims.claim(&args.node, &args.pod_uid).await?;
             Ok(self.post(args).await)
         };
         let posted = match tokio::time::timeout(limit, claim_and_post).await {
@@ -135,85 +124,9 @@ impl<L: Ledgers> Binder<L> {
         // With an unclear answer the Binding may still arrive, so the GPUs stay claimed. To undo
         // the claim is outside the limit: half undone would be worse than late.
         if posted.as_ref().is_err_and(|error| !matches!(error, BindError::Unclear(_))) {
-            self.undo(args).await;
+            self.claims.give_back(&args.node, &args.pod_uid).await;
         }
         posted
-    }
-
-    /// Moves the reservation from Reserved to Bound, or finds it there.
-    async fn claim(&self, args: &BindArgs) -> Result<(), BindError> {
-        // The copy in memory is good for a first try: the condition of the write proves it
-        // current. For a refusal, or to find the claim made, the ledger itself is read.
-        if let Some(ledger) = self.ledgers.get(&args.node)
-            && let Ok(Next::Write(ledger)) = self.claimed(&ledger, args)
-            && self.write(&ledger).await.is_ok()
-        {
-            return Ok(());
-        }
-        let mut pause = WRITE_PAUSE;
-        let mut lost = BindError::Contended(args.node.clone());
-        for _ in 0..WRITE_ATTEMPTS {
-            let failure = match self.calls.ledger(&args.node).await {
-                Ok(ledger) => match self.claimed(&ledger, args)? {
-                    Next::Done => return Ok(()),
-                    Next::Write(ledger) => match self.write(&ledger).await {
-                        Ok(()) => return Ok(()),
-                        Err(failure) => failure,
-                    },
-                },
-                Err(failure) => failure,
-            };
-            lost = match failure {
-                CallError::NotFound(_) => return Err(BindError::NoLedger(args.node.clone())),
-                CallError::Refused(text) => return Err(BindError::Ledger(text)),
-                CallError::Conflict(_) => BindError::Contended(args.node.clone()),
-                CallError::Unclear(text) => BindError::Unclear(text),
-            };
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        }
-        Err(lost)
-    }
-
-    async fn write(&self, ledger: &GpuNode) -> Result<(), CallError> {
-        let result = self.calls.write_ledger(ledger).await;
-        if let Err(error) = &result {
-            let node = ledger.metadata.name.as_deref().unwrap_or_default();
-            tracing::debug!(node, %error, "ledger not written");
-            if matches!(error, CallError::Conflict(_)) {
-                self.metrics.ledger_conflicts.inc();
-            }
-        }
-        result
-    }
-
-    /// The ledger with the claim made, if it may be made.
-    fn claimed(&self, ledger: &GpuNode, args: &BindArgs) -> Result<Next, BindError> {
-        let node = args.node.clone();
-        let Some(reservation) = find(ledger, &args.pod_uid) else {
-            return Err(BindError::NotReserved { node, uid: args.pod_uid.clone() });
-        };
-        match standing(ledger, reservation, self.clock.now()) {
-            Standing::Claimed => return Ok(Next::Done),
-            Standing::Promised => {}
-            Standing::Expired(at) => return Err(BindError::Expired { node, at: at.0 }),
-            Standing::Releasing => {
-                let why = "its GPUs are being released".to_owned();
-                return Err(BindError::Unusable { node, why });
-            }
-            Standing::Foreign => {
-                return Err(BindError::NotReserved { node, uid: args.pod_uid.clone() });
-            }
-        }
-        if let Some(why) = ledger.status.as_ref().and_then(|status| unfit(status, reservation)) {
-            return Err(BindError::Unusable { node, why });
-        }
-        let now = Time(to_timestamp(self.clock.now()));
-        let ledger = changed(ledger, &args.pod_uid, |reservation| {
-            reservation.state = ReservationState::Bound;
-            reservation.bound_at = Some(now);
-        });
-        Ok(Next::Write(Box::new(ledger)))
     }
 
     /// Posts the Binding, or finds the pod bound.
@@ -260,46 +173,6 @@ impl<L: Ledgers> Binder<L> {
             Some(node) => Err(BindError::Elsewhere(node)),
         }
     }
-
-    /// Gives the claim back, and lets the reservation end now: the controller takes it back and
-    /// others pass. Where this fails the claim stays, and the controller finds a claim without a
-    /// binding.
-    async fn undo(&self, args: &BindArgs) {
-        let mut pause = WRITE_PAUSE;
-        for _ in 0..WRITE_ATTEMPTS {
-            match self.calls.ledger(&args.node).await {
-                Ok(ledger) => {
-                    let claimed = find(&ledger, &args.pod_uid)
-                        .is_some_and(|reservation| reservation.state == ReservationState::Bound);
-                    if !claimed {
-                        return;
-                    }
-                    let now = Time(to_timestamp(self.clock.now()));
-                    let ledger = changed(&ledger, &args.pod_uid, |reservation| {
-                        reservation.state = ReservationState::Reserved;
-                        reservation.bound_at = None;
-                        reservation.deadline = Some(now);
-                    });
-                    if self.write(&ledger).await.is_ok() {
-                        return;
-                    }
-                }
-                Err(CallError::NotFound(_)) => return,
-                Err(error) => tracing::debug!(node = args.node, %error, "ledger not read"),
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        }
-        tracing::warn!(node = args.node, uid = args.pod_uid, "a claim without a binding is left");
-    }
-}
-
-/// What is to be done for a claim.
-enum Next {
-    /// Write this.
-    Write(Box<GpuNode>),
-    /// Nothing: it is made.
-    Done,
 }
 
 fn complete(args: &BindArgs) -> Result<(), BindError> {
@@ -313,36 +186,4 @@ fn complete(args: &BindArgs) -> Result<(), BindError> {
         Some((name, _)) => Err(BindError::Incomplete(name)),
         None => Ok(()),
     }
-}
-
-/// Why GPUs that were fit when they were reserved are not now.
-fn unfit(status: &GpuNodeStatus, reservation: &Reservation) -> Option<String> {
-    for id in &reservation.gpus {
-        match status.gpus.iter().find(|gpu| gpu.id == *id) {
-            Some(gpu) if gpu.health == GpuHealth::Healthy => {}
-            Some(gpu) => {
-                let reason = gpu.reason.as_deref().unwrap_or("no reason given");
-                return Some(format!("GPU {id} is unhealthy: {reason}"));
-            }
-            None => return Some(format!("GPU {id} is not on the node")),
-        }
-        let mut others = status.reservations.iter().filter(|other| other.uid != reservation.uid);
-        if let Some(other) = others.find(|other| other.gpus.contains(id)) {
-            return Some(format!("GPU {id} is held by {}/{}", other.namespace, other.name));
-        }
-    }
-    reservation.gpus.is_empty().then(|| "it names no GPU".to_owned())
-}
-
-/// A ledger with one reservation changed, as the next revision.
-fn changed(ledger: &GpuNode, uid: &str, change: impl FnOnce(&mut Reservation)) -> GpuNode {
-    let mut ledger = ledger.clone();
-    if let Some(status) = &mut ledger.status {
-        let mut reservations = status.reservations.iter_mut();
-        if let Some(reservation) = reservations.find(|reservation| reservation.uid == uid) {
-            change(reservation);
-            status.revision += 1;
-        }
-    }
-    ledger
 }

@@ -82,14 +82,14 @@ impl Calls {
     }
 
     /// Writes the status of a ledger, if it is still the one that was read.
-    pub(super) async fn write_ledger(&self, ledger: &GpuNode) -> Result<(), CallError> {
+    pub(super) async fn write_ledger(&self, ledger: &GpuNode) -> Result<GpuNode, CallError> {
         debug_assert!(ledger.metadata.resource_version.is_some(), "a write has a condition");
         let api = Api::<GpuNode>::all(self.client.clone());
         let name = ledger.metadata.name.as_deref().unwrap_or_default();
         let params =
             PostParams { field_manager: Some(names::MANAGER_CONTROLLER.into()), dry_run: false };
         let write = api.replace_status(name, &params, ledger);
-        self.call("update", "gpunode", write).await.map(drop)
+        self.call("update", "gpunode", write).await
     }
 
     /// Reads a pod.

@@ -11,6 +11,7 @@
 
 mod bind;
 mod calls;
+mod claim;
 pub mod filter;
 pub mod wire;
 
@@ -35,6 +36,7 @@ use tokio::sync::watch;
 pub use self::bind::BindError;
 use self::bind::Binder;
 use self::calls::Calls;
+use self::claim::Claims;
 use self::filter::{Home, Ledgers};
 use self::wire::{BindArgs, BindResult, FilterArgs, FilterResult, Pod, PreemptResult};
 use crate::api::GpuNode;
@@ -101,12 +103,9 @@ impl Extender {
         metrics: Metrics,
         limits: Limits,
     ) -> Self {
-        let binder = Binder {
-            calls: Calls::new(client, metrics.clone(), limits.call),
-            ledgers: ledgers.clone(),
-            clock: clock.clone(),
-            metrics: metrics.clone(),
-        };
+        let calls = Calls::new(client, metrics.clone(), limits.call);
+        let claims = Claims::new(calls.clone(), ledgers.clone(), clock.clone(), metrics.clone());
+        let binder = Binder { calls, claims };
         Self { ledgers, changed, binder, clock, metrics, limits }
     }
 
