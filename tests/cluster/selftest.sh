@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the harness itself: everything that the tests rest on works in a fresh cluster, and nothing of it is left
 # when it is down. Takes about a minute once the components and images are built.
-set -euo pipefail
+set -Eeuo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
 CLUSTER=selftest
@@ -25,7 +25,7 @@ expect() {
 traces() {
   findmnt -rn -o TARGET | sort
   ls /sys/class/net
-  find /sys/fs/cgroup -maxdepth 3 -type d -name "sluice-$CLUSTER"
+  find /sys/fs/cgroup -maxdepth 3 -type d -name "sluice-$CLUSTER-*"
   find /var/lib/kubelet /var/lib/cni -mindepth 1 2>/dev/null || true
   find /var/log/pods /var/log/containers /etc/cni /opt/cni /usr/libexec/kubernetes 2>/dev/null || true
   cat /proc/sys/vm/overcommit_memory /proc/sys/kernel/panic /proc/sys/kernel/panic_on_oops
@@ -36,7 +36,7 @@ traces() {
 of_cluster() {
   local process
   for process in /proc/[0-9]*; do
-    if grep -qs "/sluice-$CLUSTER\(/\|$\)" "$process/cgroup"; then
+    if grep -qs "/sluice-$CLUSTER-" "$process/cgroup"; then
       printf '%s %s\n' "${process##*/}" "$(tr '\0' ' ' <"$process/cmdline")"
     fi
   done
@@ -187,6 +187,7 @@ main() {
   cluster down
   traces >"$WORK/before"
   trap finish EXIT
+  trap 'echo "selftest: line $LINENO: status $? of: $BASH_COMMAND" >&2' ERR
   cluster up
   cluster images >/dev/null
   test_exec

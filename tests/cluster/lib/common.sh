@@ -23,7 +23,8 @@ use_cluster() {
   [[ $NAME =~ ^[a-z][a-z0-9-]{0,23}$ ]] ||
     die "'$NAME' is no cluster name: small letters, digits and '-', at most 24"
   STATE=$CLUSTERS/$NAME
-  CGROUP=sluice-$NAME
+  # Another SLUICE_CACHE may have a cluster of this name.
+  CGROUP=sluice-$NAME-$(cksum <<<"$STATE" | cut -d' ' -f1)
   export NAME STATE CGROUP
 }
 

@@ -143,8 +143,8 @@ component_stop() {
   fi
   read -r pid start <"$STATE/pids/$1"
   kill -TERM "$pid"
-  # A stopped process takes no TERM before it goes on.
-  kill -CONT "$pid"
+  # A paused process takes no TERM before it goes on. Any other may have ended by now.
+  kill -CONT "$pid" 2>/dev/null || true
   if ! await 10 proc_gone "$pid" "$start"; then
     say "cluster: $1 goes on after SIGTERM and 10 s; killing it"
     kill -KILL "$pid"

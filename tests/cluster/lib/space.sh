@@ -38,12 +38,17 @@ mount_points_make() {
   done
 }
 
-# mount_points_remove: removing a folder would end a mount on it in another cluster's namespace too.
+# mount_points_remove: removing a folder would end a mount on it in another namespace too, be it of a cluster that
+# another SLUICE_CACHE knows or of somebody else.
 mount_points_remove() {
   local folder
   [[ -z $(find "$CLUSTERS" -mindepth 1 -maxdepth 1 -type d) && -e $CLUSTERS/mount-points ]] || return 0
   while read -r folder; do
-    rmdir --ignore-fail-on-non-empty "$folder"
+    if grep -qs " $folder " /proc/[0-9]*/mountinfo; then
+      # Whoever goes last takes it away.
+      return
+    fi
+    [[ ! -d $folder ]] || rmdir --ignore-fail-on-non-empty "$folder"
   done <"$CLUSTERS/mount-points"
   rm "$CLUSTERS/mount-points"
 }
