@@ -129,7 +129,7 @@ pub async fn run(args: Args, stop: CancellationToken) -> Result<(), Error> {
     tasks.follow_leadership(leadership.clone(), metrics.clone());
     let clock = Clock::system();
     let context = Context { client, stores, leadership, clock, metrics };
-    tasks.spawn("engine", |stop| engine::run(context, stop));
+    tasks.spawn("engine", |stop| decide(context, stop));
 
     let result = tokio::select! {
         () = stop.cancelled() => Ok(()),
@@ -143,6 +143,12 @@ pub async fn run(args: Args, stop: CancellationToken) -> Result<(), Error> {
     tasks.end().await;
     candidate.end().await;
     result
+}
+
+/// The leading part alone: looks, decides and writes while this replica leads, until `stop` is
+/// cancelled.
+pub async fn decide(context: Context, stop: CancellationToken) -> Result<(), Error> {
+    engine::run(context, stop).await
 }
 
 async fn client() -> Result<Client, Error> {

@@ -96,7 +96,7 @@ mod tests {
         let only_b = pools(&[("a", json!({"zone": "z"})), ("b", json!({}))]);
         let none = BTreeMap::new();
         let cpu = json!({"status": {"capacity": null, "allocatable": null}});
-        let cases: [(&str, _, Value, _, Option<(&str, bool)>); 8] = [
+        let cases = [
             ("first by name", &both, json!({}), none.clone(), Some(("a", false))),
             ("only match", &only_b, json!({}), none.clone(), Some(("b", false))),
             ("no GPU", &both, cpu.clone(), none.clone(), None),

@@ -5,14 +5,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use axum::body::Body as Answered;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tower::service_fn;
+
+use super::collections::{self, Change};
+use super::patch;
 
 /// The server. Clones are the same server.
 #[derive(Clone, Default)]
@@ -24,7 +28,14 @@ struct State {
     objects: BTreeMap<String, Value>,
     calls: Vec<String>,
     faults: VecDeque<(String, Fault)>,
+    history: Vec<Change>,
+    moved: watch::Sender<usize>,
+    after_write: Option<AfterWrite>,
+    writes_left: Option<usize>,
 }
+
+/// Looks at what is there after each write: all objects, and the path of the one written.
+type AfterWrite = Box<dyn FnMut(&BTreeMap<String, Value>, &str) + Send>;
 
 /// What goes wrong with one call.
 pub enum Fault {
@@ -93,21 +104,96 @@ impl ApiServer {
 
     /// Removes an object.
     pub fn remove(&self, path: &str) {
-        self.state().objects.remove(path);
+        self.state().remove(path);
+    }
+
+    /// The paths of the objects of a collection, such as `/api/v1/pods`.
+    pub fn paths(&self, collection: &str) -> Vec<String> {
+        let state = self.state();
+        let paths = state.objects.keys();
+        paths.filter(|path| collections::of(path) == collection).cloned().collect()
+    }
+
+    /// Calls this after each write from now on.
+    pub fn after_write(&self, look: impl FnMut(&BTreeMap<String, Value>, &str) + Send + 'static) {
+        self.state().after_write = Some(Box::new(look));
+    }
+
+    /// Lets so many more writes through from clients; each after that is lost with its answer, as
+    /// if the caller had died. `None` lets all through.
+    pub fn allow_writes(&self, count: Option<usize>) {
+        self.state().writes_left = count;
+    }
+
+    /// Whether a write was lost since [`Self::allow_writes`].
+    pub fn used_up(&self) -> bool {
+        self.state().writes_left == Some(0)
+    }
+
+    /// How many writes are left, if they are counted.
+    pub fn writes_left(&self) -> Option<usize> {
+        self.state().writes_left
+    }
+
+    /// Waits until the objects are so. Looks after each write.
+    pub async fn until(&self, mut so: impl FnMut(&Self) -> bool) {
+        let mut moved = self.state().moved.subscribe();
+        loop {
+            moved.borrow_and_update();
+            if so(self) {
+                return;
+            }
+            moved.changed().await.expect("the server");
+        }
+    }
+
+    /// Changes of a collection after a position in the history, and the position after them.
+    pub(super) fn changes(&self, collection: &str, from: usize) -> (Vec<Value>, usize) {
+        let state = self.state();
+        let changes = state.history[from..].iter();
+        let events = changes.filter(|change| change.collection == collection);
+        (events.map(Change::event).collect(), state.history.len())
+    }
+
+    /// The position in the history after this version.
+    pub(super) fn position(&self, version: u64) -> usize {
+        let state = self.state();
+        state.history.partition_point(|change| change.version <= version)
+    }
+
+    pub(super) fn moved(&self) -> watch::Receiver<usize> {
+        self.state().moved.subscribe()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no panic under the lock")
     }
 
-    fn serve(self, request: Request<Body>) -> BoxFuture<'static, std::io::Result<Response<Body>>> {
+    fn serve(
+        self,
+        request: Request<Body>,
+    ) -> BoxFuture<'static, std::io::Result<Response<Answered>>> {
         async move {
             let (head, body) = request.into_parts();
             let bytes = body.collect_bytes().await.map_err(std::io::Error::other)?;
-            let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes)? };
+            let mut body =
+                if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes)? };
             let path = head.uri.path().to_owned();
+            let query = head.uri.query().unwrap_or_default();
+            if head.method == Method::GET && query.contains("watch=true") {
+                return Ok(Response::new(collections::stream(self, path, query)));
+            }
+            if head.method == Method::PATCH {
+                let kind = head.headers.get("content-type").and_then(|kind| kind.to_str().ok());
+                body = patch::wrap(kind.unwrap_or_default(), &body);
+            }
             let fault = self.arrive(&head.method, &path);
             let lost = || std::io::Error::other("connection reset");
+            // Leases and Events come by the clock; what is counted is what decisions bring about.
+            let counted = !path.contains("/leases") && !path.contains("/events");
+            if counted && head.method != Method::GET && !self.state().may_write() {
+                return pending().await;
+            }
             let (code, answer) = match fault {
                 None => self.state().act(&head.method, &path, body),
                 Some(Fault::Refuse(code, reason, message)) => failure(code, reason, message),
@@ -131,7 +217,7 @@ impl ApiServer {
                     self.state().act(&head.method, &path, body)
                 }
             };
-            let body = Body::from(serde_json::to_vec(&answer)?);
+            let body = Answered::from(serde_json::to_vec(&answer)?);
             Ok(Response::builder().status(code).body(body).expect("a response"))
         }
         .boxed()
@@ -148,13 +234,51 @@ impl ApiServer {
 
 impl State {
     fn store(&mut self, path: &str, mut object: Value) -> Value {
+        let known = self.objects.get(path);
+        if let Some(known) = known {
+            object["metadata"]["resourceVersion"] = known["metadata"]["resourceVersion"].clone();
+            // Where the tests' clock stands still, so does a lease's time of renewal.
+            if *known == object && !path.contains("/leases/") {
+                return object;
+            }
+        }
+        let event = if known.is_some() { "MODIFIED" } else { "ADDED" };
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         if object["metadata"]["uid"].is_null() {
             object["metadata"]["uid"] = json!(format!("uid-{}", self.version));
         }
         self.objects.insert(path.to_owned(), object.clone());
+        self.record(event, path, object.clone());
         object
+    }
+
+    fn remove(&mut self, path: &str) -> Option<Value> {
+        let mut object = self.objects.remove(path)?;
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.record("DELETED", path, object.clone());
+        Some(object)
+    }
+
+    fn record(&mut self, event: &'static str, path: &str, object: Value) {
+        let (version, collection) = (self.version, collections::of(path));
+        self.history.push(Change { version, event, collection, object });
+        if let Some(look) = &mut self.after_write {
+            look(&self.objects, path);
+        }
+        self.moved.send_replace(self.history.len());
+    }
+
+    fn may_write(&mut self) -> bool {
+        match &mut self.writes_left {
+            None => true,
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+        }
     }
 
     fn act(&mut self, method: &Method, path: &str, body: Value) -> Answer {
@@ -165,13 +289,24 @@ impl State {
             Some(object) => (object, true),
             None => (path, false),
         };
+        if let Some(pod) = path.strip_suffix("/eviction") {
+            return self.evict(pod);
+        }
         match *method {
+            Method::GET if collections::is_one(path) => {
+                (StatusCode::OK, collections::list(&self.objects, path, self.version))
+            }
             Method::GET => self.objects.get(object).map_or_else(
                 || failure(404, "NotFound", &format!("{object} not found")),
                 |found| (StatusCode::OK, found.clone()),
             ),
             Method::POST => self.create(object, body),
             Method::PUT => self.replace(object, &body, status_only),
+            Method::PATCH => self.patch(object, &body, status_only),
+            Method::DELETE => match self.remove(object) {
+                Some(removed) => (StatusCode::OK, removed),
+                None => failure(404, "NotFound", &format!("{object} not found")),
+            },
             _ => failure(405, "MethodNotAllowed", "this server does not know how"),
         }
     }
@@ -198,6 +333,33 @@ impl State {
             if status_only { body["status"].clone() } else { current["status"].clone() };
         next["metadata"]["uid"] = current["metadata"]["uid"].clone();
         (StatusCode::OK, self.store(path, next))
+    }
+
+    fn patch(&mut self, path: &str, wrapped: &Value, status_only: bool) -> Answer {
+        let Some(current) = self.objects.get(path).cloned() else {
+            return failure(404, "NotFound", &format!("{path} not found"));
+        };
+        let next = match patch::apply(&current, wrapped) {
+            Ok(next) => next,
+            Err(why) => return failure(422, "Invalid", &why),
+        };
+        if next["metadata"]["uid"] != current["metadata"]["uid"] {
+            return failure(422, "Invalid", "metadata.uid: field is immutable");
+        }
+        let mut merged = if status_only { current.clone() } else { next.clone() };
+        merged["status"] =
+            if status_only { next["status"].clone() } else { current["status"].clone() };
+        (StatusCode::OK, self.store(path, merged))
+    }
+
+    /// Evicts as if the pod took its leave at once: only the wish is recorded.
+    fn evict(&mut self, path: &str) -> Answer {
+        let Some(mut pod) = self.objects.get(path).cloned() else {
+            return failure(404, "NotFound", &format!("{path} not found"));
+        };
+        pod["metadata"]["deletionTimestamp"] = json!("2030-01-01T00:00:00Z");
+        self.store(path, pod);
+        (StatusCode::CREATED, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
     }
 
     /// What the API server demands of a Binding.
