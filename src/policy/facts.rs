@@ -157,7 +157,8 @@ impl Pool {
         let Some(id) = self.node_of(job) else { return };
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let Some(holding) = node.holdings.get_mut(&job) else { return };
-        if holding.gpus == gpus {
+        // A node that does not say which has not said that it took them back.
+        if holding.gpus == gpus || gpus.is_empty() {
             return;
         }
         holding.gpus = gpus;

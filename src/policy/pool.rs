@@ -94,6 +94,7 @@ impl Pool {
         }
         // Jobs that swapped GPUs are told one after the other: only what is left counts.
         out.retain(|decision| self.still_observed(decision));
+        out.dedup();
         self.dispatch(now, &mut out);
         out
     }

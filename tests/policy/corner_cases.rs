@@ -433,3 +433,52 @@ fn a_large_without_a_limit_does_not_follow_in_a_turn() {
          50  | done A  | n0 owes Wave; s1 waves to n0; n0 waves 1 before B",
     );
 }
+
+#[test]
+fn a_failure_at_once_adds_no_more_to_a_turn_than_it_took() {
+    // The turn ends at 200; B's ten seconds are not counted, so at 210. C, until 230, is too long.
+    play(
+        &Config { turn: Some(Millis::from_secs(200)), ..limits(10, 120) },
+        1,
+        "0   | large A limit=120; large B limit=80; large C limit=100; small s1 limit=10 | A to n0
+         120 | done A    | n0 owes TurnContinues; B to n0
+         130 | failed B  | n0 owes Wave; s1 waves to n0; n0 waves 1 before C",
+    );
+}
+
+#[test]
+fn smalls_that_are_served_freely_end_the_turn() {
+    // B may not take n0, the last open node, and s1 does. The turn in which B runs later is a new
+    // one, so that C still fits in it.
+    play(
+        &Config { turn: Some(Millis::from_secs(200)), keep_open: 1, ..limits(10, 100) },
+        2,
+        "0   | large A limit=100                 | A to n0
+         1   | node n1 cordoned                  |
+         100 | done A; large B limit=100         | n0 owes NoSmallWaits
+         150 | small s1 limit=10                 | s1 to n0
+         160 | done s1                           |
+         170 | node n1                           | B to n0
+         171 | set keep_open=0; node n1 cordoned |
+         172 | large C limit=100; small s2 limit=10 |
+         270 | done B                            | n0 owes TurnContinues; C to n0",
+    );
+}
+
+#[test]
+fn a_drain_ends_the_turn() {
+    // As before, with a foreign pod where the small was: B's node had to be drained anew.
+    play(
+        &Config { turn: Some(Millis::from_secs(200)), keep_open: 1, ..limits(10, 100) },
+        2,
+        "0   | large A limit=100                 | A to n0
+         1   | node n1 cordoned                  |
+         100 | done A; large B on=n0 limit=100   | n0 owes NoSmallWaits
+         150 | foreign f n0 end=180              |
+         160 | node n1                           | n0 drains for B until 180
+         170 | done f                            | B to n0
+         171 | set keep_open=0; node n1 cordoned |
+         172 | large C limit=100; small s2 limit=10 |
+         270 | done B                            | n0 owes TurnContinues; C to n0",
+    );
+}

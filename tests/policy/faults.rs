@@ -1,6 +1,6 @@
 //! What goes wrong: reservations that expire, foreign pods, GPUs and nodes that fail, restarts.
 
-use sluice::policy::{Config, Input, Millis, Stage, Wait};
+use sluice::policy::{Config, GpuSet, Input, Millis, Stage, Wait};
 
 use super::timeline::{Timeline, play};
 
@@ -240,6 +240,14 @@ fn a_promise_moves_away_from_the_gpu_that_another_was_given() {
 }
 
 #[test]
+fn a_node_that_names_no_gpus_has_taken_none_back() {
+    let mut timeline = play(&Config::default(), 1, "0 | small s1 | s1 to n0");
+    let job = timeline.id("s1");
+    timeline.pool.step(vec![Input::Holds { job, gpus: GpuSet::EMPTY }], timeline.now);
+    assert_eq!(timeline.gpus("s1"), [0]);
+}
+
+#[test]
 fn two_running_jobs_on_one_gpu_are_reported() {
     play(
         &Config::default(),
@@ -405,14 +413,18 @@ fn a_node_that_is_gone_in_each_phase_leaves_nothing_behind() {
 
 #[test]
 fn a_gpu_belongs_to_a_deleted_pod_until_its_containers_are_gone() {
-    play(
+    let mut timeline = play(
         &Config::default(),
         1,
         "0 | small s1         | s1 to n0
          1 | large A          | n0 drains for A until ever
          2 | vanish s1        |
-         3 | bind s1; start s1 |
-         60 | tick            |
+         3 | bind s1; start s1 |",
+    );
+    let s1 = timeline.id("s1");
+    assert_eq!(timeline.pool.holding(s1).unwrap().stage, Stage::Releasing);
+    timeline.play(
+        "60 | tick            |
          61 | cancelled s1    | A to n0",
     );
 }

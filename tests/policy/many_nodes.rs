@@ -303,3 +303,19 @@ fn no_wave_and_no_gate_is_for_a_later_large_while_an_earlier_one_waits_for_an_op
          10 | done s1                  | A to n1",
     );
 }
+
+#[test]
+fn a_spare_gate_opens_for_an_earlier_large_that_waits_for_an_open_node() {
+    let keep_open = Config { keep_open: 1, ..Config::default() };
+    let start = "0 | small s1 on=n0; small s2 on=n1 | s1 to n0; s2 to n1
+                 1 | large X on=n0                  | n0 drains for X until ever
+                 2 | large A on=n1                  |";
+    let mut timeline = play(&keep_open, 2, start);
+    timeline.play("4 | withdraw X | n0 opens NotNeeded; n1 drains for A until ever");
+    // And no later large has it instead.
+    let mut timeline = play(&keep_open, 2, start);
+    timeline.play(
+        "3 | large B    |
+         4 | withdraw X | n0 opens NotNeeded; n1 drains for A until ever",
+    );
+}

@@ -22,12 +22,12 @@
 //! After every step the pool is examined: invariants, no refused commit, nothing left undecided,
 //! no wake-up in the past, and a pool restored from the ledger decides the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sluice::policy::invariants::check_node;
 use sluice::policy::{
     Config, Decision, Fits, GpuSet, Input, Job, JobId, Kind, Millis, NodeId, NodeSpec, Outcome,
-    Pool, Shape, TenantId, Wait,
+    Phase, Pool, Shape, TenantId, Wait,
 };
 
 /// A pool, its names, and how far its history has come.
@@ -366,8 +366,19 @@ pub(crate) fn examine(pool: &Pool, decided: &[Decision]) {
     for decision in decided {
         assert!(!matches!(decision, Decision::Refused { .. }), "{decision:?}");
     }
+    let mut drained_for = BTreeSet::new();
     for (id, node) in pool.nodes() {
         assert_eq!(check_node(pool.config(), node), [], "{id}: {node:#?}");
+        for (&job, holding) in &node.holdings {
+            let large = holding.shape == Some(Shape::Large);
+            assert!(!large || node.phase == Phase::Exclusive(job), "{id}: {node:#?}");
+        }
+        // Every closed gate is for one large that waits, and each has one at most.
+        if let Some(gate) = node.gate().filter(|_| !pool.config().paused) {
+            let waiting = pool.waiting(gate.job).map(|waiting| waiting.job.shape);
+            assert_eq!(waiting, Some(Shape::Large), "{id}: {node:#?}");
+            assert!(drained_for.insert(gate.job), "two gates for {}", gate.job);
+        }
     }
 }
 
