@@ -8,6 +8,7 @@
 pub mod agent;
 #[cfg(feature = "cluster")]
 pub mod crd;
+pub mod plan;
 #[cfg(feature = "cluster")]
 pub mod pool;
 pub mod simulate;
@@ -55,6 +56,8 @@ pub enum Command {
     Record(crate::record::Args),
     /// Show which pod ran on which GPUs from when to when, and check it.
     Timeline(timeline::Args),
+    /// Print the best legal schedule of a job list, with the reason of each start.
+    Plan(plan::Args),
     /// Play a job list to several schedulers and compare what comes of it.
     Simulate(simulate::Args),
 }
@@ -105,6 +108,10 @@ impl Cli {
             Command::Timeline(args) => {
                 telemetry::start(&self.log, "warn")?;
                 timeline::run(&args)
+            }
+            Command::Plan(args) => {
+                telemetry::start(&self.log, "warn")?;
+                plan::run(&args)
             }
             Command::Simulate(args) => {
                 telemetry::start(&self.log, "warn")?;

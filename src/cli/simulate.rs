@@ -1,13 +1,19 @@
 //! Pure side: `sluice simulate` plays one job list to several policies and compares them.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
+use crate::plan::bound::bound;
 use crate::plan::build::{self, Frame};
-use crate::plan::compare::{Name, play};
+use crate::plan::compare::{Effort, Name, plannable, play};
 use crate::plan::report::{Report, Skipped};
+use crate::plan::score::Weights;
+use crate::plan::search::Control;
 use crate::sim::Problem;
 use crate::trace::{Source, Workload, parse_duration};
 
@@ -37,6 +43,24 @@ pub struct Work {
     pub churn: Option<u32>,
 }
 
+/// How hard planners try.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Search {
+    /// Seed of the search: the same seed gives the same schedule.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Schedules that plan-online may try each time that it plans [default: 4000].
+    #[arg(long, value_name = "SCHEDULES")]
+    pub online_budget: Option<u32>,
+    /// Schedules that plan-offline may try [default: 200000].
+    #[arg(long, value_name = "SCHEDULES")]
+    pub offline_budget: Option<u32>,
+    /// By how much run times may well exceed their estimates: planners keep away from deadlines
+    /// by as much [default: 0%].
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    pub estimate_error: u32,
+}
+
 /// Arguments of `sluice simulate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -45,9 +69,8 @@ pub struct Args {
     /// Policies to compare [default: all].
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     policy: Vec<Name>,
-    /// Seed of the planner's search.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    search: Search,
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -60,9 +83,32 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let problem = args.work.problem(0)?;
     let names = if args.policy.is_empty() { &Name::ALL[..] } else { &args.policy };
+    let report = compare(problem, names, &args.search, args.check)?;
+    print(&if args.json { pretty(&report.json()?)? } else { report.text() })?;
+    refuse_breaches(&report)
+}
+
+/// Fails where the checker found something.
+pub(super) fn refuse_breaches(report: &Report) -> anyhow::Result<()> {
+    match report.breaches() {
+        0 => Ok(()),
+        breaches => bail!("{breaches} breaches of the rules of a legal schedule"),
+    }
+}
+
+/// Plays the problem to each policy, and looks for a bound.
+pub(super) fn compare(
+    problem: Problem,
+    names: &[Name],
+    search: &Search,
+    check: bool,
+) -> anyhow::Result<Report> {
+    let watch = Watch::start()?;
+    let effort = search.effort(&watch.control);
     let (mut entries, mut skipped) = (Vec::new(), Vec::new());
     for &name in names {
-        match play(&problem, name) {
+        watch.says(name.as_str());
+        match play(&problem, name, &effort) {
             Ok(entry) => entries.push(entry),
             Err(error) => skipped.push(Skipped { name, reason: error.to_string() }),
         }
@@ -71,16 +117,85 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let reasons: Vec<String> = skipped.iter().map(|s| s.reason.clone()).collect();
         bail!("no policy can serve this: {}", reasons.join("; "));
     }
-    let violations = args
-        .check
-        .then(|| entries.iter().map(|entry| entry.violations(&problem)).collect::<Vec<_>>());
-    let report = Report { problem, seed: args.seed, entries, skipped, violations };
-    let text = if args.json { pretty(&report.json()?)? } else { report.text() };
-    print(&text)?;
-    match report.breaches() {
-        0 => Ok(()),
-        breaches => bail!("{breaches} breaches of the rules of a legal schedule"),
+    watch.says("upper bound");
+    let known = entries.iter().map(|entry| entry.metrics.value_done).fold(0.0, f64::max);
+    let bound = plannable(&problem).is_ok().then(|| bound(&problem, known));
+    let violations =
+        check.then(|| entries.iter().map(|entry| entry.violations(&problem)).collect::<Vec<_>>());
+    let interrupted = watch.end();
+    Ok(Report { problem, seed: search.seed, entries, bound, skipped, violations, interrupted })
+}
+
+impl Search {
+    fn effort(&self, control: &Arc<Control>) -> Effort {
+        let error = i64::from(self.estimate_error.min(1_000)) * 10;
+        Effort {
+            seed: self.seed,
+            weights: Weights { estimate_error_permille: error, ..Weights::default() },
+            control: Some(Arc::clone(control)),
+            online: self.online_budget,
+            offline: self.offline_budget,
+        }
     }
+}
+
+/// Says on a terminal how far it is, and lets the first interrupt end searches early with the best
+/// so far. The second one ends the process.
+struct Watch {
+    control: Arc<Control>,
+    ended: Arc<AtomicBool>,
+    shown: bool,
+    ticker: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Watch {
+    fn start() -> anyhow::Result<Self> {
+        let control = Arc::new(Control::default());
+        let seen = Arc::clone(&control);
+        ctrlc::set_handler(move || {
+            if seen.stop.swap(true, Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+        })
+        .context("cannot listen to interrupts")?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let shown = std::io::stderr().is_terminal();
+        let ticker = shown.then(|| {
+            let (control, ended) = (Arc::clone(&control), Arc::clone(&ended));
+            std::thread::spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    std::thread::park_timeout(Duration::from_millis(200));
+                    let tried = control.tried.load(Ordering::Relaxed);
+                    note(&format!("\r\u{1b}[30C{tried:>12} schedules tried"));
+                }
+            })
+        });
+        Ok(Self { control, ended, shown, ticker })
+    }
+
+    fn says(&self, what: &str) {
+        if self.shown {
+            note(&format!("\r\u{1b}[K{what}"));
+        }
+    }
+
+    /// Clears the line, and says whether searches were ended early.
+    fn end(self) -> bool {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some(ticker) = self.ticker {
+            ticker.thread().unpark();
+            // It only prints; if that panicked, the result is as good.
+            let _ = ticker.join();
+            note("\r\u{1b}[K");
+        }
+        self.control.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Progress is a courtesy: where it cannot be shown, nothing is lost.
+fn note(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
 impl Work {
@@ -88,23 +203,26 @@ impl Work {
     pub fn workload(&self) -> anyhow::Result<Workload> {
         let jobs = read(&self.jobs)?;
         let demand = self.demand.as_deref().map(read).transpose()?;
-        let source = |(name, content)| Source { name, content };
-        let jobs = source((&jobs.0, &jobs.1));
-        let demand = demand.as_ref().map(|(name, content)| source((name, content)));
+        let jobs = Source { name: &jobs.0, content: &jobs.1 };
+        let demand = demand.as_ref().map(|(name, content)| Source { name, content });
         Ok(Workload::read(jobs, demand)?)
     }
 
     /// Reads the files and puts them on a grid of time.
     pub fn problem(&self, now_ms: u64) -> anyhow::Result<Problem> {
-        let frame = Frame {
+        Ok(build::problem(&self.workload()?, self.frame(now_ms))?)
+    }
+
+    /// The frame that the arguments ask for.
+    pub fn frame(&self, now_ms: u64) -> Frame {
+        Frame {
             gpus: self.gpus,
             nodes: self.nodes,
             step_ms: self.step,
             horizon_ms: self.horizon,
             churn_limit: self.churn,
             now_ms,
-        };
-        Ok(build::problem(&self.workload()?, frame)?)
+        }
     }
 }
 

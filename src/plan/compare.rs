@@ -2,15 +2,19 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::Schedule;
 use super::check::{Violation, check};
 use super::metrics::{Metrics, measure};
+use super::planner::{Explanation, Planner, Settings};
+use super::score::Weights;
+use super::search::Control;
 use crate::sim::phase_fair::{PhaseFair, Unfit};
 use crate::sim::queues::{Order, Pass, Queue, Realtime};
-use crate::sim::{self, Policy, Problem};
+use crate::sim::{self, Problem};
 
 /// A policy, by the name that the command line knows it by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,11 +37,15 @@ pub enum Name {
     StrictLarge,
     /// The live rule.
     PhaseFair,
+    /// The planner, which sees no future arrival.
+    PlanOnline,
+    /// The planner, which knows every arrival.
+    PlanOffline,
 }
 
 impl Name {
     /// Every policy, from the simplest up.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::FifoStrictPeak,
         Self::FifoSkipPeak,
         Self::EasyPeak,
@@ -47,6 +55,8 @@ impl Name {
         Self::Greedy,
         Self::StrictLarge,
         Self::PhaseFair,
+        Self::PlanOnline,
+        Self::PlanOffline,
     ];
 
     /// As it is written.
@@ -61,6 +71,8 @@ impl Name {
             Self::Greedy => "greedy",
             Self::StrictLarge => "strict-large",
             Self::PhaseFair => "phase-fair",
+            Self::PlanOnline => "plan-online",
+            Self::PlanOffline => "plan-offline",
         }
     }
 
@@ -69,21 +81,47 @@ impl Name {
         matches!(self, Self::FifoStrictPeak | Self::FifoSkipPeak | Self::EasyPeak)
     }
 
-    fn policy(self, problem: &Problem) -> Result<Box<dyn Policy>, Error> {
-        let queue = |order, pass, realtime| Box::new(Queue::new(order, pass, realtime));
-        let (arrival, peak, elastic) = (Order::Arrival, Realtime::Peak, Realtime::Elastic);
-        Ok(match self {
-            Self::FifoStrictPeak => queue(arrival, Pass::Nobody, peak),
-            Self::FifoSkipPeak => queue(arrival, Pass::Anybody, peak),
-            Self::EasyPeak => queue(arrival, Pass::Harmless, peak),
-            Self::FifoStrictElastic => queue(arrival, Pass::Nobody, elastic),
-            Self::FifoSkipElastic => queue(arrival, Pass::Anybody, elastic),
-            Self::EasyElastic => queue(arrival, Pass::Harmless, elastic),
-            Self::Greedy => queue(Order::Priority, Pass::Anybody, elastic),
-            Self::StrictLarge => queue(Order::Widest, Pass::Nobody, elastic),
-            Self::PhaseFair => Box::new(PhaseFair::new(problem)?),
-        })
+    fn queue(self) -> Option<Queue> {
+        let (order, pass, realtime) = match self {
+            Self::FifoStrictPeak => (Order::Arrival, Pass::Nobody, Realtime::Peak),
+            Self::FifoSkipPeak => (Order::Arrival, Pass::Anybody, Realtime::Peak),
+            Self::EasyPeak => (Order::Arrival, Pass::Harmless, Realtime::Peak),
+            Self::FifoStrictElastic => (Order::Arrival, Pass::Nobody, Realtime::Elastic),
+            Self::FifoSkipElastic => (Order::Arrival, Pass::Anybody, Realtime::Elastic),
+            Self::EasyElastic => (Order::Arrival, Pass::Harmless, Realtime::Elastic),
+            Self::Greedy => (Order::Priority, Pass::Anybody, Realtime::Elastic),
+            Self::StrictLarge => (Order::Widest, Pass::Nobody, Realtime::Elastic),
+            Self::PhaseFair | Self::PlanOnline | Self::PlanOffline => return None,
+        };
+        Some(Queue::new(order, pass, realtime))
     }
+
+    fn settings(self, effort: &Effort) -> Settings {
+        let Effort { seed, weights, control, online, offline } = effort;
+        let (mut settings, schedules) = match self {
+            Self::PlanOffline => (Settings::offline(*seed), *offline),
+            _ => (Settings::online(*seed), *online),
+        };
+        settings.schedules = schedules.unwrap_or(settings.schedules);
+        settings.weights = *weights;
+        settings.control.clone_from(control);
+        settings
+    }
+}
+
+/// How hard planners try.
+#[derive(Clone, Debug, Default)]
+pub struct Effort {
+    /// Seed of the search.
+    pub seed: u64,
+    /// What the terms of the score weigh.
+    pub weights: Weights,
+    /// Whoever watches the search.
+    pub control: Option<Arc<Control>>,
+    /// Schedules that the online planner may try each time that it plans.
+    pub online: Option<u32>,
+    /// Schedules that the offline planner may try.
+    pub offline: Option<u32>,
 }
 
 impl fmt::Display for Name {
@@ -115,6 +153,17 @@ pub enum Error {
     /// It cannot serve such work.
     #[error(transparent)]
     Unfit(#[from] Unfit),
+    /// Planners know one line of GPUs.
+    #[error("planners plan one node, and there are {0}")]
+    Nodes(usize),
+    /// Too long a grid.
+    #[error(
+        "{0} steps are too many for a plan (at most {PLAN_STEPS_MAX}): use a longer --step or a shorter --horizon"
+    )]
+    Steps(u64),
+    /// Too many jobs.
+    #[error("{0} jobs are too many for a plan (at most {PLAN_JOBS_MAX})")]
+    Jobs(usize),
     /// It did what cannot be done.
     #[error("the policy is at fault: {0}")]
     Fault(#[from] sim::Fault),
@@ -129,6 +178,8 @@ pub struct Entry {
     pub schedule: Schedule,
     /// What that is worth.
     pub metrics: Metrics,
+    /// Why each job was started, where a planner did it.
+    pub explanations: Vec<Explanation>,
 }
 
 impl Entry {
@@ -138,11 +189,40 @@ impl Entry {
     }
 }
 
+/// The longest grid that planners are asked to plan on.
+const PLAN_STEPS_MAX: u64 = 4_096;
+/// The most jobs that one plan can hold.
+const PLAN_JOBS_MAX: usize = 4_096;
+
 /// Runs one policy over a problem.
-pub fn play(problem: &Problem, name: Name) -> Result<Entry, Error> {
-    let mut policy = name.policy(problem)?;
-    let outcome = sim::run(problem, policy.as_mut())?;
+pub fn play(problem: &Problem, name: Name, effort: &Effort) -> Result<Entry, Error> {
+    let mut explanations = Vec::new();
+    let outcome = if let Some(mut queue) = name.queue() {
+        sim::run(problem, &mut queue)?
+    } else if name == Name::PhaseFair {
+        sim::run(problem, &mut PhaseFair::new(problem)?)?
+    } else {
+        plannable(problem)?;
+        let mut planner = Planner::new(name.settings(effort));
+        let outcome = sim::run(problem, &mut planner)?;
+        explanations = planner.explanations().to_vec();
+        outcome
+    };
     let schedule = Schedule::new(problem, outcome.runs, outcome.rejected);
     let metrics = measure(problem, &schedule);
-    Ok(Entry { name, schedule, metrics })
+    Ok(Entry { name, schedule, metrics, explanations })
+}
+
+/// Whether planners can plan it, and bounds be proved within seconds.
+pub fn plannable(problem: &Problem) -> Result<(), Error> {
+    if problem.nodes > 1 {
+        return Err(Error::Nodes(problem.nodes));
+    }
+    if problem.steps() > PLAN_STEPS_MAX {
+        return Err(Error::Steps(problem.steps()));
+    }
+    if problem.jobs.len() > PLAN_JOBS_MAX {
+        return Err(Error::Jobs(problem.jobs.len()));
+    }
+    Ok(())
 }

@@ -11,12 +11,22 @@
 //! so the same input and seed give the same bytes on every machine; floating point appears only
 //! in what is printed, and in the search for a bound, whose result is checked in integers.
 
+pub mod bound;
 pub mod build;
+pub mod certificate;
 pub mod check;
 pub mod compare;
+mod explain;
+pub mod family;
+mod guard;
+pub mod kernel;
 pub mod metrics;
+pub mod noise;
+pub mod planner;
 pub mod realtime;
 pub mod report;
+pub mod score;
+pub mod search;
 
 use serde::Serialize;
 

@@ -6,9 +6,12 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::Schedule;
+use super::bound::Bound;
 use super::check::Violation;
 use super::compare::{Entry, Name};
 use super::metrics::{hours, to_f64};
+use super::planner::Reason;
+use super::score::Score;
 use crate::sim::Problem;
 use crate::trace::clock_time;
 
@@ -30,10 +33,14 @@ pub struct Report {
     pub seed: u64,
     /// What the policies made of it.
     pub entries: Vec<Entry>,
+    /// What no schedule can exceed, where the problem is small enough to prove it.
+    pub bound: Option<Bound>,
     /// Policies that cannot serve such work.
     pub skipped: Vec<Skipped>,
     /// What the checker found, where it was asked, in the order of `entries`.
     pub violations: Option<Vec<Vec<Violation>>>,
+    /// Whether searches were ended early, so that the same seed gives other schedules.
+    pub interrupted: bool,
 }
 
 /// Minutes, whole where they are.
@@ -58,17 +65,26 @@ struct RunView<'a> {
     gpus: Vec<u32>,
     start_min: Minutes,
     end_min: Minutes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<Reason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<Score>,
 }
 
-fn runs<'a>(problem: &'a Problem, schedule: &Schedule) -> Vec<RunView<'a>> {
-    let view = |run: &crate::sim::Run| RunView {
-        job_id: &problem.jobs[run.job].name,
-        node: (problem.nodes > 1).then_some(run.node),
-        gpus: run.gpus.iter().collect(),
-        start_min: Minutes(run.start_ms),
-        end_min: Minutes(run.end_ms),
+fn runs<'a>(problem: &'a Problem, entry: &Entry) -> Vec<RunView<'a>> {
+    let view = |run: &crate::sim::Run| {
+        let why = entry.explanations.iter().find(|why| why.job == run.job);
+        RunView {
+            job_id: &problem.jobs[run.job].name,
+            node: (problem.nodes > 1).then_some(run.node),
+            gpus: run.gpus.iter().collect(),
+            start_min: Minutes(run.start_ms),
+            end_min: Minutes(run.end_ms),
+            reason: why.map(|why| why.reason),
+            score: why.map(|why| why.score),
+        }
     };
-    schedule.runs.iter().map(view).collect()
+    entry.schedule.runs.iter().map(view).collect()
 }
 
 fn services<'a>(problem: &'a Problem, schedule: &Schedule) -> Vec<RunView<'a>> {
@@ -78,6 +94,8 @@ fn services<'a>(problem: &'a Problem, schedule: &Schedule) -> Vec<RunView<'a>> {
         gpus: held.gpus.iter().collect(),
         start_min: Minutes(held.start_ms),
         end_min: Minutes(held.end_ms),
+        reason: None,
+        score: None,
     };
     schedule.held.iter().map(view).collect()
 }
@@ -95,10 +113,13 @@ impl Report {
         for (at, entry) in self.entries.iter().enumerate() {
             let mut object = serde_json::to_value(&entry.metrics)?;
             object["name"] = json!(entry.name);
-            object["schedule"] = serde_json::to_value(runs(problem, &entry.schedule))?;
+            object["schedule"] = serde_json::to_value(runs(problem, entry))?;
             object["services"] = serde_json::to_value(services(problem, &entry.schedule))?;
             let rejected = entry.schedule.rejected.iter().map(|&job| &problem.jobs[job].name);
             object["rejected"] = json!(rejected.collect::<Vec<_>>());
+            if let Some(bound) = &self.bound {
+                object["upper_bound"] = json!(bound.value_done);
+            }
             if let Some(violations) = &self.violations {
                 object["violations"] = json!(violations[at]);
             }
@@ -107,6 +128,7 @@ impl Report {
         Ok(json!({
             "version": 1,
             "seed": self.seed,
+            "interrupted": self.interrupted,
             "problem": {
                 "gpus": problem.gpus,
                 "nodes": problem.nodes,
@@ -117,6 +139,7 @@ impl Report {
                 "services": problem.services.len(),
                 "inherited": problem.inherited.len(),
             },
+            "bound": self.bound,
             "policies": policies,
             "skipped": self.skipped,
         }))
@@ -139,9 +162,7 @@ impl Report {
             "frag",
             "churn"
         );
-        let (first, rest) =
-            self.entries.split_first().map_or((None, &[][..]), |(f, r)| (Some(f), r));
-        for entry in first.into_iter().chain(rest) {
+        for entry in &self.entries {
             let m = &entry.metrics;
             let (waited, started) = m.waits.values().fold((0.0, 0_u32), |(sum, all), waits| {
                 let started = u32::try_from(waits.started).unwrap_or(u32::MAX);
@@ -163,6 +184,16 @@ impl Report {
                 m.realtime.churn,
             );
         }
+        if let Some(bound) = &self.bound {
+            let _ = writeln!(
+                out,
+                "{:<20} {:>5.1}% {:>7} {:>10.0}  proved: no schedule can exceed it",
+                "upper bound",
+                bound.utilisation * 100.0,
+                "",
+                bound.value_done,
+            );
+        }
         for skipped in &self.skipped {
             let _ = writeln!(out, "{:<20} left out: {}", skipped.name, skipped.reason);
         }
@@ -171,6 +202,9 @@ impl Report {
              by deadln: the same of jobs done by their deadline. short: GPU-hours of demand not\n\
              served. frag: GPU-hours free but apart while a job waited that would fit together.\n",
         );
+        if self.interrupted {
+            out.push_str("interrupted: planners show the best that they had found by then\n");
+        }
         self.rejections(&mut out);
         self.checks(&mut out);
         out

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 pub use fault::{Fault, Faults};
-pub use time::{DAY_MS, HOUR_MS, MINUTE_MS, clock_time, parse_duration};
+pub use time::{DAY_MS, HOUR_MS, MINUTE_MS, clock_time, parse_clock, parse_duration};
 
 /// One file, as given and as read.
 #[derive(Clone, Copy, Debug)]

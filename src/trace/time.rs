@@ -34,6 +34,14 @@ pub(super) fn parse_moment(text: &str) -> Option<Moment> {
     Some(Moment::Relative(days * DAY_MS + time_of_day(clock)?))
 }
 
+/// Reads a point in time without a date: `09:00`, `D+1 08:00`.
+pub fn parse_clock(text: &str) -> Option<u64> {
+    match parse_moment(text)? {
+        Moment::Relative(ms) => Some(ms),
+        Moment::Absolute(_) => None,
+    }
+}
+
 /// Hours and minutes, and seconds if any; hours up to 24, and 24 only as the end of the day.
 fn time_of_day(text: &str) -> Option<u64> {
     let mut parts = text.split(':');

@@ -2,7 +2,7 @@
 
 use sluice::plan::Schedule;
 use sluice::plan::check::{Rule, check};
-use sluice::plan::compare::{Name, play};
+use sluice::plan::compare::{Effort, Name, play};
 use sluice::policy::GpuSet;
 use sluice::sim::{Problem, Run};
 
@@ -11,7 +11,7 @@ use crate::support::problem;
 /// Breaks a legal schedule and returns the rules that the checker finds broken.
 fn broken(change: impl FnOnce(&mut Problem, &mut Schedule)) -> Vec<Rule> {
     let mut problem = problem("3-mixed");
-    let mut schedule = play(&problem, Name::EasyElastic).unwrap().schedule;
+    let mut schedule = play(&problem, Name::EasyElastic, &Effort::default()).unwrap().schedule;
     assert_eq!(check(&problem, &schedule), []);
     change(&mut problem, &mut schedule);
     let mut rules: Vec<Rule> = check(&problem, &schedule).into_iter().map(|v| v.rule).collect();
@@ -77,7 +77,7 @@ fn a_steep_rise_is_met_within_the_churn_limit() {
     let mut problem = problem("4-bursty-realtime");
     problem.churn_limit = 1;
     for name in [Name::FifoStrictPeak, Name::EasyElastic, Name::Greedy] {
-        let entry = play(&problem, name).unwrap();
+        let entry = play(&problem, name, &Effort::default()).unwrap();
         assert_eq!(entry.violations(&problem), [], "{name}");
         // Demand goes from 1 to 5 at once: three steps ahead the first GPU is taken.
         let realtime = &entry.metrics.realtime;

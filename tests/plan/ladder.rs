@@ -1,8 +1,8 @@
 //! Baselines on the seven scenarios.
 
-use sluice::plan::compare::{Name, play};
+use sluice::plan::compare::{Effort, Name, play};
 
-use crate::support::{SCENARIOS, problem};
+use crate::support::{SCENARIOS, problem, quick};
 
 /// Utilisation in per mille and priority x GPU-hours done by the deadline, of strict FIFO with a
 /// peak reservation; found by two programs that share no code.
@@ -11,7 +11,8 @@ fn fifo_is_where_it_was_measured() {
     let expect =
         [(538, 482), (595, 126), (599, 236), (499, 172), (755, 440), (737, 839), (1000, 939)];
     for (scenario, (utilisation, done)) in SCENARIOS.into_iter().zip(expect) {
-        let metrics = play(&problem(scenario), Name::FifoStrictPeak).unwrap().metrics;
+        let metrics =
+            play(&problem(scenario), Name::FifoStrictPeak, &Effort::default()).unwrap().metrics;
         assert!((metrics.utilisation * 1000.0 - f64::from(utilisation)).abs() < 0.6, "{scenario}");
         assert!((metrics.value_done - f64::from(done)).abs() < 0.6, "{scenario}");
     }
@@ -22,7 +23,7 @@ fn every_policy_makes_legal_schedules() {
     for scenario in SCENARIOS {
         let problem = problem(scenario);
         for name in Name::ALL {
-            match play(&problem, name) {
+            match play(&problem, name, &quick()) {
                 Ok(entry) => {
                     assert_eq!(entry.violations(&problem), [], "{scenario} {name}");
                     assert!(entry.metrics.jobs_started > 0, "{scenario} {name}");
@@ -41,7 +42,7 @@ fn every_policy_makes_legal_schedules() {
 fn jobs_wider_than_what_a_peak_leaves_are_named() {
     let problem = problem("4-bursty-realtime");
     let rejected = |name| {
-        let entry = play(&problem, name).unwrap();
+        let entry = play(&problem, name, &Effort::default()).unwrap();
         let names = entry.schedule.rejected.iter().map(|&job| problem.jobs[job].name.clone());
         names.collect::<Vec<_>>()
     };
@@ -80,7 +81,7 @@ fn queues_differ_in_who_may_pass() {
         inherited: Vec::new(),
     };
     let starts = |name| {
-        let entry = play(&problem, name).unwrap();
+        let entry = play(&problem, name, &Effort::default()).unwrap();
         let mut starts = [None; 4];
         for run in &entry.schedule.runs {
             starts[run.job] = Some(run.start_ms);
@@ -91,5 +92,5 @@ fn queues_differ_in_who_may_pass() {
     assert_eq!(starts(Name::FifoSkipPeak), [Some(0), Some(302), Some(2), Some(3)]);
     assert_eq!(starts(Name::EasyPeak), [Some(0), Some(100), Some(200), Some(3)]);
     // The rule knows one and all; six is neither.
-    assert!(play(&problem, Name::PhaseFair).is_err());
+    assert!(play(&problem, Name::PhaseFair, &Effort::default()).is_err());
 }

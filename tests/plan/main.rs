@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bounds;
 mod checker;
 mod command;
 mod input;
 mod ladder;
+mod planner;
 mod support;
 mod trace;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use sluice::plan::build::{self, Frame};
+use sluice::plan::compare::Effort;
 use sluice::sim::Problem;
 use sluice::trace::{Source, Workload};
 
@@ -31,4 +32,9 @@ pub(crate) fn workload(scenario: &str) -> Workload {
 pub(crate) fn problem(scenario: &str) -> Problem {
     build::problem(&workload(scenario), Frame::default())
         .expect("a scenario fits the default frame")
+}
+
+/// Searches short enough for a build without optimisation.
+pub(crate) fn quick() -> Effort {
+    Effort { seed: 1, online: Some(300), offline: Some(6_000), ..Effort::default() }
 }

@@ -1,7 +1,7 @@
 //! The public trace through the event-driven schedulers.
 
 use sluice::plan::build::{self, Frame};
-use sluice::plan::compare::{Name, play};
+use sluice::plan::compare::{Effort, Name, play};
 use sluice::plan::metrics::quantile;
 use sluice::sim::Problem;
 use sluice::trace::{Source, Workload};
@@ -19,7 +19,7 @@ fn cluster05() -> Problem {
 
 /// Waits in seconds, ascending, of the jobs of a width that started.
 fn waits(problem: &Problem, name: Name, width: u32) -> Vec<u64> {
-    let entry = play(problem, name).unwrap();
+    let entry = play(problem, name, &Effort::default()).unwrap();
     assert_eq!(entry.violations(problem), [], "{name}");
     let of_width = |job: usize| problem.jobs[job].width == width;
     let runs = entry.schedule.runs.iter().filter(|run| of_width(run.job));
