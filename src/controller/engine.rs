@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
@@ -24,6 +25,7 @@ use super::publish::Publisher;
 use super::view::View;
 use super::writer::{Answer, Writer};
 use super::{Context, Error};
+use crate::api::GpuPoolStatus;
 use crate::policy::Millis;
 use crate::translate::ledger::owned;
 use crate::translate::plan::{self, Action, Memory, Target};
@@ -32,10 +34,12 @@ use crate::translate::plan::{self, Action, Memory, Target};
 const GATHER: Duration = Duration::from_millis(3);
 /// Everything is looked at anew after this long, whether something changed or not.
 const AUDIT: Duration = Duration::from_secs(1);
+/// Time between two writes of a ledger for which nothing waits.
+const COALESCE: Duration = Duration::from_millis(250);
 /// Calls under way at a time that something waits for.
 const URGENT_MAX: usize = 24;
 /// Calls under way at a time that nothing waits for.
-const REST_MAX: usize = 6;
+const REST_MAX: usize = 8;
 /// Pause before a failed write is tried again; it doubles with each failure.
 const RETRY: Millis = Millis(100);
 /// The longest such pause.
@@ -72,6 +76,8 @@ struct Engine<'a> {
     calls: JoinSet<(Call, Answer)>,
     under_way: BTreeMap<Target, bool>,
     failures: BTreeMap<Target, (u32, Millis)>,
+    /// When ledgers were last written.
+    written_at: BTreeMap<Target, Instant>,
 }
 
 /// What a call under way is for.
@@ -114,6 +120,7 @@ impl<'a> Engine<'a> {
             calls: JoinSet::new(),
             under_way: BTreeMap::new(),
             failures: BTreeMap::new(),
+            written_at: BTreeMap::new(),
         }
     }
 
@@ -153,25 +160,37 @@ impl<'a> Engine<'a> {
         self.view.refresh(&self.context.stores, now);
         let members = self.view.members();
         self.pools.retain(|name, _| members.contains_key(name));
+        let busy: BTreeSet<Target> = self.under_way.keys().cloned().collect();
         let mut wake = now + Millis(u64::try_from(AUDIT.as_millis()).unwrap_or(u64::MAX));
         for (name, members) in &members {
             let state = self.pools.entry(name.clone()).or_default();
             let Some(world) = state.look(&self.view, name, members, self.context, now) else {
+                let object = self.view.pools.get(name);
+                let status = object.and_then(|object| state.unusable(object, now));
+                self.write_status(name, status);
                 continue;
             };
             let start = crate::clock::instant();
             state.step(&world);
             self.context.metrics.step_duration.observe(start.elapsed().as_secs_f64());
-            let plan = state.plan(&world);
+            let plan = state.plan(&world, &busy);
             if let Some(why) = plan.rebuild {
                 return Err(StartOver(why));
             }
             wake = wake.min(state.next_wakeup(now).unwrap_or(wake));
             self.start(name, plan.actions, now);
-            self.write_status(name, &world, now);
+            if self.may_start(&Target::Pool(name.clone()), false, now) {
+                let state = self.pools.get_mut(name);
+                let status = state.and_then(|s| s.status_due(&world, &self.context.metrics));
+                self.write_status(name, status);
+            }
             self.publish(name);
         }
         self.tidy_strays(now);
+        self.written_at.retain(|_, at| at.elapsed() < COALESCE);
+        if !self.written_at.is_empty() {
+            wake = wake.min(now + Millis(COALESCE.as_millis().try_into().unwrap_or(u64::MAX)));
+        }
         let retries = self.failures.values().map(|&(_, until)| until).filter(|&until| until > now);
         wake = retries.min().map_or(wake, |until| wake.min(until));
         Ok(Duration::from_millis(wake.since(now).0.max(1)))
@@ -203,7 +222,7 @@ impl<'a> Engine<'a> {
         pressing.sort_by_key(|action| !action.urgent());
         for action in pressing {
             let (target, urgent) = (action.target(), action.urgent());
-            if self.may_start(&target, urgent, now) {
+            if self.may_start(&target, urgent, now) && (urgent || self.is_quiet(&target)) {
                 if let Target::Ledger(node) = &target
                     && let Some(state) = self.pools.get_mut(pool)
                 {
@@ -222,6 +241,12 @@ impl<'a> Engine<'a> {
         busy < most && !backing_off && !self.under_way.contains_key(target)
     }
 
+    /// Whether a ledger has not been written for a while: what nobody waits for is written
+    /// together.
+    fn is_quiet(&self, target: &Target) -> bool {
+        self.written_at.get(target).is_none_or(|at| at.elapsed() >= COALESCE)
+    }
+
     fn call(
         &mut self,
         pool: &str,
@@ -234,17 +259,10 @@ impl<'a> Engine<'a> {
         self.calls.spawn(async move { (call_for, call.await) });
     }
 
-    fn write_status(&mut self, name: &str, world: &crate::translate::World, now: Millis) {
-        let target = Target::Pool(name.to_owned());
-        if !self.may_start(&target, false, now) {
-            return;
-        }
-        let Some(status) =
-            self.pools.get_mut(name).and_then(|s| s.status_due(world, &self.context.metrics))
-        else {
-            return;
-        };
+    fn write_status(&mut self, name: &str, status: Option<GpuPoolStatus>) {
+        let Some(status) = status else { return };
         let (writer, pool) = (self.writer.clone(), name.to_owned());
+        let target = Target::Pool(name.to_owned());
         self.call(name, target, false, async move { writer.write_pool(&pool, &status).await });
     }
 
@@ -282,6 +300,7 @@ impl<'a> Engine<'a> {
             Answer::Ledger(ledger) => {
                 let name = ledger.metadata.name.clone().unwrap_or_default();
                 self.view.saw_ledger(*ledger, None);
+                self.written_at.insert(call.target.clone(), crate::clock::instant());
                 if let Some(state) = self.pools.get_mut(&call.pool) {
                     for record in state.records.written(&name) {
                         self.publisher.publish(&record);

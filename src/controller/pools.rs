@@ -134,9 +134,9 @@ impl PoolState {
     }
 
     /// What is to be written now.
-    pub(super) fn plan(&mut self, world: &World) -> Plan {
+    pub(super) fn plan(&mut self, world: &World, busy: &BTreeSet<Target>) -> Plan {
         let Some(Run { pool, known }) = &self.run else { return Plan::default() };
-        let plan = plan::plan(world, pool, known, &mut self.memory);
+        let plan = plan::plan(world, pool, known, busy, &mut self.memory);
         self.dirty = plan
             .actions
             .iter()
@@ -152,7 +152,7 @@ impl PoolState {
     /// When the pool must be looked at again without anything new.
     pub(super) fn next_wakeup(&self, now: Millis) -> Option<Millis> {
         let run = self.run.as_ref()?;
-        run.pool.next_wakeup(now).into_iter().chain(run.known.next_wakeup()).min()
+        run.pool.next_wakeup(now).into_iter().chain(run.known.next_wakeup(now)).min()
     }
 
     /// The status to write, if the object shows another one and enough time has passed.
@@ -171,6 +171,17 @@ impl PoolState {
         self.status_at = world.now;
         self.status_sent = Some(status.clone());
         Some(status)
+    }
+
+    /// The status to write of a pool that cannot be run, if the object shows another one.
+    pub(super) fn unusable(&mut self, object: &GpuPool, now: Millis) -> Option<GpuPoolStatus> {
+        let why = self.troubles.bad_spec.as_deref().filter(|_| self.run.is_none())?;
+        let status = status::unusable(object, why, now);
+        let due = now >= self.status_at + STATUS_EVERY && object.status.as_ref() != Some(&status);
+        due.then(|| {
+            self.status_at = now;
+            status
+        })
     }
 
     fn resend_at(&self) -> Millis {

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use super::stores::Stores;
 use crate::api::{GpuNode, GpuPool};
 use crate::policy::Millis;
+use crate::translate::fits::Placement;
 use crate::translate::members::{self, Members};
 use crate::translate::pod::version;
 use crate::translate::{NodeFacts, PodFacts, World};
@@ -30,6 +31,8 @@ pub(super) struct View {
     pub(super) ledgers: BTreeMap<String, Arc<GpuNode>>,
     /// Pools by name.
     pub(super) pools: BTreeMap<String, Arc<GpuPool>>,
+    /// One copy of each placement: pods of one template share it.
+    placements: Placements,
     node_versions: BTreeMap<String, u64>,
     own_pods: BTreeMap<String, Arc<PodFacts>>,
     own_ledgers: BTreeMap<String, Own<GpuNode>>,
@@ -42,6 +45,24 @@ struct Own<T> {
     version: u64,
     /// Set for an object that we created: until when it may be missing from the watch.
     until: Option<Millis>,
+}
+
+/// Placements that pods have, each once.
+#[derive(Default)]
+struct Placements(Vec<Arc<Placement>>);
+
+impl Placements {
+    /// Facts of a pod that share their placement with those of others.
+    fn read(&mut self, pod: &Pod) -> Arc<PodFacts> {
+        let mut facts = PodFacts::read(pod);
+        if let Some(known) = self.0.iter().find(|known| **known == facts.placement) {
+            facts.placement = Arc::clone(known);
+        } else {
+            self.0.retain(|known| Arc::strong_count(known) > 1);
+            self.0.push(Arc::clone(&facts.placement));
+        }
+        Arc::new(facts)
+    }
 }
 
 impl View {
@@ -60,7 +81,7 @@ impl View {
 
     /// Takes in the answer to a write of a pod.
     pub(super) fn wrote_pod(&mut self, pod: &Pod) {
-        let facts = Arc::new(PodFacts::read(pod));
+        let facts = self.placements.read(pod);
         let uid = facts.who.uid.clone();
         if self.pods.get(&uid).is_some_and(|known| known.version < facts.version) {
             self.pods.insert(uid.clone(), Arc::clone(&facts));
@@ -127,7 +148,7 @@ impl View {
             let Some(uid) = pod.metadata.uid.clone() else { continue };
             let seen = version(pod.metadata.resource_version.as_deref());
             let known = self.pods.remove(&uid).filter(|known| known.version == seen);
-            let mut facts = known.unwrap_or_else(|| Arc::new(PodFacts::read(&pod)));
+            let mut facts = known.unwrap_or_else(|| self.placements.read(&pod));
             if let Some(own) = self.own_pods.remove(&uid)
                 && own.version > seen
             {

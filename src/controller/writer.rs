@@ -97,7 +97,7 @@ impl Writer {
         let done = match action {
             Action::CreateLedger(ledger) => self.create_ledger(&ledger).await,
             Action::DeleteLedger { name, uid } => self.delete_ledger(&name, uid).await,
-            Action::WriteLedger { object, read } => self.write_ledger(&object, read).await,
+            Action::WriteLedger { object, read, .. } => self.write_ledger(&object, read).await,
             Action::Tell { pod, admitted, flips, nominate, .. } => {
                 let patch = tell_patch(&pod, &admitted, flips, &nominate, now);
                 let params = PatchParams::apply(names::MANAGER_CONTROLLER);
@@ -105,10 +105,10 @@ impl Writer {
                 let call = api.patch_status(&pod.name, &params, &patch);
                 self.call("patch", "pod", call).await.map(|pod| Answer::Pod(Box::new(pod)))
             }
-            Action::Ungate { pod, index } => self.ungate(&pod, index).await,
+            Action::Ungate { pod, sequence } => self.ungate(&pod, sequence).await,
             Action::Number { pod, sequence } => {
-                let annotation = json!({names::ANNOTATION_SEQUENCE: sequence.to_string()});
-                let patch = json!({"metadata": {"uid": pod.uid, "annotations": annotation}});
+                let annotations = numbered(sequence);
+                let patch = json!({"metadata": {"uid": pod.uid, "annotations": annotations}});
                 self.patch_pod(&pod, Patch::Merge(patch)).await
             }
             Action::Spare { node, spare } => self.spare(&node, spare).await,
@@ -189,21 +189,20 @@ impl Writer {
         }
     }
 
-    async fn ungate(&self, pod: &PodRef, index: usize) -> Result<Answer, WriteError> {
-        let gate = format!("/spec/schedulingGates/{index}");
-        let patch = json!([
-            {"op": "test", "path": "/metadata/uid", "value": pod.uid},
-            {"op": "test", "path": format!("{gate}/name"), "value": names::GATE},
-            {"op": "remove", "path": gate},
-        ]);
-        let patch = Patch::Json::<()>(serde_json::from_value(patch).map_err(unwritable)?);
-        self.patch_pod(pod, patch).await
+    /// Takes our gate out of the list, whatever else is in it. The UID makes sure that it is still
+    /// the same pod: it can never change.
+    async fn ungate(&self, pod: &PodRef, sequence: Option<u64>) -> Result<Answer, WriteError> {
+        let mut patch = json!({
+            "metadata": {"uid": pod.uid},
+            "spec": {"schedulingGates": [{"$patch": "delete", "name": names::GATE}]},
+        });
+        if let Some(sequence) = sequence {
+            patch["metadata"]["annotations"] = numbered(sequence);
+        }
+        self.patch_pod(pod, Patch::Strategic(patch)).await
     }
 
-    async fn patch_pod<P>(&self, pod: &PodRef, patch: Patch<P>) -> Result<Answer, WriteError>
-    where
-        P: serde::Serialize + std::fmt::Debug,
-    {
+    async fn patch_pod(&self, pod: &PodRef, patch: Patch<Value>) -> Result<Answer, WriteError> {
         let api = self.pods(pod);
         let params = PatchParams::apply(names::MANAGER_CONTROLLER);
         let call = api.patch(&pod.name, &params, &patch);
@@ -257,8 +256,8 @@ impl Writer {
     }
 }
 
-fn unwritable(error: serde_json::Error) -> WriteError {
-    kube::Error::SerdeError(error).into()
+fn numbered(sequence: u64) -> Value {
+    json!({names::ANNOTATION_SEQUENCE: sequence.to_string()})
 }
 
 fn post_params() -> PostParams {

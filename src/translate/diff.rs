@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::time::{began, millis};
-use super::world::holders;
+use super::world::{Fitting, holders};
 use super::{Known, NodeFacts, PodFacts, World, limits, node};
 use crate::api::{GpuNodeStatus, Reservation};
 use crate::policy::{GpuSet, Holding, Input, JobId, Millis, NodeId, Outcome, Pool, Shape, Stage};
@@ -230,12 +230,13 @@ fn queues(world: &World, pool: &Pool, known: &Known, inputs: &mut Vec<Input>) {
             inputs.push(Input::Withdrawn { job });
         }
     }
+    let mut fitting = Fitting::default();
     for pod in world.ours().filter(|pod| world.waits(pod)) {
         let Some(id) = known.ids.job(&pod.who.uid) else { continue };
         if pool.node_of(id).is_some() {
             continue;
         }
-        let job = world.job(pod, id, &known.ids);
+        let job = world.job(pod, id, &known.ids, &mut fitting);
         if pool.job(id) != Some(&job) {
             inputs.push(Input::Queued(Box::new(job)));
         }

@@ -88,6 +88,31 @@ pub fn owned(status: &GpuNodeStatus) -> GpuNodeStatus {
     owned
 }
 
+/// What of a status others act on: who has which GPUs, for whom the gate is closed. How far a pod
+/// has come is not part of it.
+#[derive(PartialEq)]
+pub struct Decided<'a> {
+    phase: NodePhase,
+    gate: Option<&'a str>,
+    held: Vec<(&'a str, &'a [String])>,
+    releasing: &'a [String],
+    gpus: &'a [GpuStatus],
+}
+
+impl<'a> Decided<'a> {
+    /// That part of a status.
+    pub fn of(status: &'a GpuNodeStatus) -> Self {
+        let held = status.reservations.iter().map(|r| (r.uid.as_str(), r.gpus.as_slice()));
+        Self {
+            phase: status.phase,
+            gate: status.drain.as_ref().map(|drain| drain.pod.uid.as_str()),
+            held: held.collect(),
+            releasing: &status.releasing,
+            gpus: &status.gpus,
+        }
+    }
+}
+
 /// The GPUs as the agent reports them, or the controller's own list where there is no agent.
 fn gpus(node: &Node, base: &GpuNodeStatus) -> Vec<GpuStatus> {
     if base.agent_seen.is_some() {

@@ -5,8 +5,11 @@
 //! what the objects show: a pod's gate goes only after the ledger shows its reservation and the
 //! pod its nomination.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
+use super::ledger::Decided;
 use super::pod::{Admitted, shape_name};
 use super::restore::BIND_DOUBT;
 use super::time::millis;
@@ -33,6 +36,8 @@ pub enum Action {
     },
     /// Write the status of a ledger, on condition that it is as it was read.
     WriteLedger {
+        /// Whether something waits for it: not for how far a pod has come.
+        urgent: bool,
         /// The object with its new status.
         object: Box<GpuNode>,
         /// The status that it was read with.
@@ -55,8 +60,8 @@ pub enum Action {
     Ungate {
         /// The pod.
         pod: PodRef,
-        /// Where in the list of gates ours stands.
-        index: usize,
+        /// Its sequence number, where it is to be recorded on it by the way.
+        sequence: Option<u64>,
     },
     /// Record a pod's sequence number on it.
     Number {
@@ -125,11 +130,8 @@ impl Action {
     /// Whether something waits for it.
     pub fn urgent(&self) -> bool {
         match self {
-            Self::CreateLedger(_)
-            | Self::WriteLedger { .. }
-            | Self::DeleteLedger { .. }
-            | Self::Ungate { .. } => true,
-            Self::Tell { urgent, .. } => *urgent,
+            Self::CreateLedger(_) | Self::DeleteLedger { .. } | Self::Ungate { .. } => true,
+            Self::WriteLedger { urgent, .. } | Self::Tell { urgent, .. } => *urgent,
             Self::Number { .. } | Self::Spare { .. } | Self::Evict { .. } => false,
         }
     }
@@ -144,17 +146,27 @@ pub struct Plan {
     pub rebuild: Option<String>,
 }
 
-/// Compares the objects of `world` with the policy's state.
-pub fn plan(world: &World, pool: &Pool, known: &Known, memory: &mut Memory) -> Plan {
+/// Compares the objects of `world` with the policy's state. `busy` are those that are being
+/// written.
+pub fn plan(
+    world: &World,
+    pool: &Pool,
+    known: &Known,
+    busy: &BTreeSet<Target>,
+    memory: &mut Memory,
+) -> Plan {
     let mut plan = Plan::default();
-    ledgers(world, pool, known, &mut plan);
-    pods(world, pool, known, memory, &mut plan);
+    memory.round();
+    ledgers(world, pool, known, memory, &mut plan);
+    let look = tell::Look::new(world, pool, known, busy);
+    pods(&look, memory, &mut plan);
     spare(world, pool, known, &mut plan);
     evictions(world, pool, known, &mut plan);
     plan
 }
 
-fn ledgers(world: &World, pool: &Pool, known: &Known, plan: &mut Plan) {
+fn ledgers(world: &World, pool: &Pool, known: &Known, memory: &mut Memory, plan: &mut Plan) {
+    memory.settings(&world.config);
     for facts in world.nodes.values() {
         let Some(object) = world.ledgers.get(&facts.name) else {
             plan.actions.push(Action::CreateLedger(Box::new(new_ledger(world, facts))));
@@ -165,16 +177,23 @@ fn ledgers(world: &World, pool: &Pool, known: &Known, plan: &mut Plan) {
         if object.spec.node_uid != facts.uid {
             continue;
         }
+        if memory.is_clean(id, node, object) {
+            continue;
+        }
         let base = object.status.clone().unwrap_or_default();
         if let Some(why) = irreconcilable(world, pool, known, id, &base) {
             plan.rebuild.get_or_insert(why);
             continue;
         }
         let mut status = ledger::render(node, known, world, &base);
-        if Some(&status) != object.status.as_ref() {
+        if Some(&status) == object.status.as_ref() {
+            memory.clean(id, node, object);
+        } else {
+            let urgent = Decided::of(&status) != Decided::of(&base);
             status.revision = base.revision + 1;
             let object = Box::new(GpuNode { status: Some(status), ..GpuNode::clone(object) });
-            plan.actions.push(Action::WriteLedger { object, read: Box::new(base) });
+            let read = Box::new(base);
+            plan.actions.push(Action::WriteLedger { urgent, object, read });
         }
     }
     for (name, object) in &world.ledgers {
@@ -229,21 +248,23 @@ fn new_ledger(world: &World, facts: &NodeFacts) -> GpuNode {
     }
 }
 
-fn pods(world: &World, pool: &Pool, known: &Known, memory: &mut Memory, plan: &mut Plan) {
+fn pods(look: &tell::Look<'_>, memory: &mut Memory, plan: &mut Plan) {
+    let tell::Look { world, pool, known, .. } = *look;
     let mut later = Vec::new();
-    let look = tell::Look::new(world, pool, known);
     for pod in world.ours().filter(|pod| pod.ended.is_none()) {
         let job = known.ids.job(&pod.who.uid);
         if let Some(job) = job
             && let Some((id, holding)) = pool.node_of(job).zip(pool.holding(job))
         {
-            admitted(&look, pod, job, id, holding, memory, plan);
+            admitted(look, pod, job, id, holding, memory, plan);
         } else if pod.can_be_bound()
-            && let Some(tell) = tell::waiting(&look, pod, job, memory)
+            && let Some(tell) = tell::waiting(look, pod, job, memory)
         {
             plan.actions.push(tell);
         }
-        let served = job.filter(|&job| pool.job(job).is_some());
+        // A pod that is about to lose its gate gets its number in the same write.
+        let served = job.filter(|&job| pool.waiting(job).is_some() || !pod.gated);
+        let served = served.filter(|&job| pool.job(job).is_some());
         let sequence = served.and_then(Ids::sequence);
         if let Some(sequence) = sequence.filter(|number| pod.sequence != Some(*number)) {
             later.push(Action::Number { pod: pod.who.clone(), sequence });
@@ -272,10 +293,14 @@ fn admitted(
         // kube-scheduler would keep the node's GPUs for the nominated one.
         return;
     }
-    if let Some(tell) = tell::reserved(look, pod, id, holding, memory) {
-        plan.actions.push(tell);
-    } else if let Some(index) = pod.gate.filter(|_| !bound && !pod.deleting) {
-        plan.actions.push(Action::Ungate { pod: pod.who.clone(), index });
+    let tell = tell::reserved(look, pod, id, holding, memory);
+    let gated = pod.gated && !bound && !pod.deleting;
+    // A large was nominated while its node drained: its gate need not wait for words.
+    if gated && (tell.is_none() || pod.nominated.as_deref() == Some(name)) {
+        let sequence = Ids::sequence(job).filter(|number| pod.sequence != Some(*number));
+        plan.actions.push(Action::Ungate { pod: pod.who.clone(), sequence });
+    } else {
+        plan.actions.extend(tell);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pure: what matters of a pod.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 
@@ -17,6 +18,7 @@ const DEFAULT_GRACE_SECS: i64 = 30;
 pub const SEQUENCE_END: u64 = 1 << 53;
 
 /// What matters of one pod.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of the object")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodFacts {
     /// Its names and UID.
@@ -37,8 +39,8 @@ pub struct PodFacts {
     pub our_scheduler: bool,
     /// Extended resources that it needs at its peak, by name, zeros left out.
     pub resources: BTreeMap<String, u32>,
-    /// Where in `spec.schedulingGates` our gate stands.
-    pub gate: Option<usize>,
+    /// Whether our gate is on it.
+    pub gated: bool,
     /// The recorded arrival sequence number.
     pub sequence: Option<u64>,
     /// The node that it is bound to.
@@ -58,7 +60,7 @@ pub struct PodFacts {
     /// Its termination grace period.
     pub grace: Millis,
     /// What it asks of a node.
-    pub placement: Placement,
+    pub placement: Arc<Placement>,
     /// Our condition, as it stands.
     pub admitted: Option<Admitted>,
 }
@@ -103,7 +105,7 @@ impl PodFacts {
             our_scheduler: spec.and_then(|spec| spec.scheduler_name.as_deref())
                 == Some(names::SCHEDULER),
             resources: resources(pod),
-            gate: gates.iter().position(|gate| gate.name == names::GATE),
+            gated: gates.iter().any(|gate| gate.name == names::GATE),
             sequence: sequence.filter(|&number: &u64| number < SEQUENCE_END),
             node: spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
             nominated: status
@@ -118,7 +120,7 @@ impl PodFacts {
                 spec.and_then(|spec| spec.termination_grace_period_seconds)
                     .unwrap_or(DEFAULT_GRACE_SECS),
             ),
-            placement: spec.map(Placement::read).unwrap_or_default(),
+            placement: Arc::new(spec.map(Placement::read).unwrap_or_default()),
             admitted: status.and_then(admitted),
         }
     }
@@ -323,7 +325,7 @@ mod tests {
                     {"type": "sluice.dev/Admitted", "status": "False", "reason": "Busy"}]},
             }),
         );
-        assert_eq!((facts.pool.as_str(), facts.sequence, facts.gate), ("red", Some(12), Some(1)));
+        assert_eq!((facts.pool.as_str(), facts.sequence, facts.gated), ("red", Some(12), true));
         assert_eq!((facts.nominated.as_ref(), facts.node.as_ref()), (None, None));
         assert!(facts.is_ours() && facts.can_be_bound());
         assert_eq!(facts.admitted.map(|c| (c.yes, c.reason)), Some((false, "Busy".to_owned())));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::ledger::gpu_set;
 use super::pod::shape_named;
 use super::time::millis;
+use super::world::Fitting;
 use super::{Known, NodeFacts, World, node};
 use crate::api::{
     self, DrainStatus, GpuNodeStatus, NodePhase, Reservation, ReservationKind, ReservationState,
@@ -90,7 +91,9 @@ fn restore_node(
                 tenant: known.ids.known_tenant(&reservation.namespace),
                 fits: Fits::Any,
             };
-            jobs.push(pod.map_or_else(from_ledger, |pod| world.job(pod, job, &known.ids)));
+            jobs.push(pod.map_or_else(from_ledger, |pod| {
+                world.job(pod, job, &known.ids, &mut Fitting::default())
+            }));
             if shape == crate::policy::Shape::Large {
                 large = Some(job);
             }

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::ledger::counters;
 use super::time::{began, ends};
 use super::{Known, World, text};
-use crate::api::{GpuPoolStatus, GpuTotals, NodeTotals, PodRef, ShapeQueue, ShapeStatus};
+use crate::api::{GpuPool, GpuPoolStatus, GpuTotals, NodeTotals, PodRef, ShapeQueue, ShapeStatus};
 use crate::policy::{Holding, JobId, Millis, Node, Phase, Pool, Shape, Stage};
 
 /// What the controller knows of itself that a pool's status tells.
@@ -38,6 +38,18 @@ pub fn render(pool: &Pool, known: &Known, world: &World, troubles: &Troubles) ->
         conditions: conditions(pool, known, world, troubles, &gpus, &totals),
         nodes: totals,
     }
+}
+
+/// The status of a pool whose spec cannot be followed and never could: what it was, and why.
+pub fn unusable(pool: &GpuPool, why: &str, now: Millis) -> GpuPoolStatus {
+    let mut status = pool.status.clone().unwrap_or_default();
+    let generation = pool.metadata.generation;
+    let message = format!("The spec is not followed: {why}.");
+    let ready = condition(&status.conditions, "Ready", false, "BadSpec", message, generation, now);
+    status.conditions.retain(|condition| condition.type_ != "Ready");
+    status.conditions.push(ready);
+    status.observed_generation = generation.unwrap_or_default();
+    status
 }
 
 /// A condition that keeps the time of its last change while its status stays.

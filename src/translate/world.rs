@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::fits::Placement;
 use super::limits::{self, VANISHED_MARGIN};
 use super::{Ids, NodeFacts, PodFacts};
 use crate::api::{GpuNode, GpuNodeStatus, GpuPool, PodRef};
@@ -73,7 +74,15 @@ impl World {
     }
 
     /// What the policy is told of a pod.
-    pub fn job(&self, pod: &PodFacts, id: JobId, ids: &Ids) -> Job {
+    pub fn job(&self, pod: &PodFacts, id: JobId, ids: &Ids, fitting: &mut Fitting) -> Job {
+        let known = fitting.0.iter().find(|(asked, _)| Arc::ptr_eq(asked, &pod.placement));
+        let fits = if let Some((_, fits)) = known {
+            fits.clone()
+        } else {
+            let fits = self.fits(pod, ids);
+            fitting.0.push((Arc::clone(&pod.placement), fits.clone()));
+            fits
+        };
         Job {
             id,
             shape: pod.shape.unwrap_or(Shape::Small),
@@ -81,7 +90,7 @@ impl World {
             created: pod.created,
             limit: limits::from_reservation(pod, &self.config),
             tenant: ids.known_tenant(&pod.who.namespace),
-            fits: self.fits(pod, ids),
+            fits,
         }
     }
 
@@ -95,6 +104,10 @@ impl World {
         if fitting.len() == self.nodes.len() { Fits::Any } else { Fits::Only(fitting) }
     }
 }
+
+/// Where pods of one placement fit, found once in a look: pods of one template share theirs.
+#[derive(Default, Debug)]
+pub struct Fitting(Vec<(Arc<Placement>, Fits)>);
 
 /// What is remembered of one pool between two looks at the world, beside the policy's own state.
 #[derive(Clone, Debug, Default)]
@@ -220,8 +233,8 @@ impl Known {
     }
 
     /// The next time at which a hold ends without anything else happening.
-    pub fn next_wakeup(&self) -> Option<Millis> {
-        self.release_at.values().min().copied()
+    pub fn next_wakeup(&self, now: Millis) -> Option<Millis> {
+        self.release_at.values().copied().filter(|&at| at > now).min()
     }
 
     fn drop_job(&mut self, job: JobId) {

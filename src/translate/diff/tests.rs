@@ -133,7 +133,7 @@ fn without_an_agent_a_vanished_pod_is_held_for_its_grace_and_a_margin() {
     assert_eq!(reservation.state, ReservationState::Releasing);
     assert_eq!(reservation.deadline, Some(ends(at(10 + 5 + 10))));
     assert_eq!(scene.ledger("n").releasing, Vec::<String>::new());
-    assert_eq!(scene.known.next_wakeup(), Some(at(25)));
+    assert_eq!(scene.known.next_wakeup(scene.world.now), Some(at(25)));
     scene.pass(14);
     assert_eq!(scene.inputs(), []);
     scene.pass(1);

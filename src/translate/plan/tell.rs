@@ -1,30 +1,80 @@
 //! Pure: what each pod is told, and when its wording is worth another write.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::{
-    Action, Holding, JobId, Known, Millis, NodeId, Nomination, PodFacts, Pool, Shape, Stage, World,
-};
-use super::{Admitted, shape_name};
-use crate::policy::Basis;
+use super::{Action, Admitted, Nomination, Target, shape_name};
+use super::{Holding, JobId, Known, Millis, NodeId, PodFacts, Pool, Shape, Stage, World};
+use crate::api::GpuNode;
+use crate::policy::{Basis, Config, Node};
 use crate::translate::text::Words;
 
 /// How often the wording alone of a pod's condition changes at most: its place in the queue moves
 /// with every pod that starts.
 const REWORD_EVERY: Millis = Millis::from_secs(10);
 
-/// What was told to pods, between two looks.
+/// How often it is looked whether a waiting pod should be told something else. With more than
+/// [`LOOKS_PER_SECOND`] pods waiting, less often.
+const LOOK_EVERY: Millis = Millis::from_secs(1);
+const LOOKS_PER_SECOND: u64 = 500;
+/// Waiting pods that are looked at in one round: more would hold up what is decided.
+const LOOKS_PER_ROUND: u32 = 64;
+
+/// What was told and found, between two looks. It saves work and never decides.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     told_at: BTreeMap<String, Millis>,
+    look_at: BTreeMap<String, Millis>,
     promised: BTreeMap<String, (Basis, Millis)>,
+    /// Nodes whose ledger showed the policy's state: that state, and the ledger.
+    clean: BTreeMap<NodeId, (Node, Arc<GpuNode>)>,
+    config: Option<Config>,
+    looks_left: u32,
 }
 
 impl Memory {
     /// Forgets pods that are gone.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.told_at.retain(|uid, _| keep(uid));
+        self.look_at.retain(|uid, _| keep(uid));
         self.promised.retain(|uid, _| keep(uid));
+    }
+
+    /// What was found holds for these settings only.
+    pub(super) fn settings(&mut self, config: &Config) {
+        if self.config.as_ref() != Some(config) {
+            self.config = Some(config.clone());
+            self.clean.clear();
+        }
+    }
+
+    /// Whether this ledger was found to show this state.
+    pub(super) fn is_clean(&self, id: NodeId, node: &Node, ledger: &Arc<GpuNode>) -> bool {
+        let found = self.clean.get(&id);
+        found.is_some_and(|(state, seen)| Arc::ptr_eq(seen, ledger) && state == node)
+    }
+
+    /// This ledger shows this state.
+    pub(super) fn clean(&mut self, id: NodeId, node: &Node, ledger: &Arc<GpuNode>) {
+        self.clean.insert(id, (node.clone(), Arc::clone(ledger)));
+    }
+
+    /// A round begins.
+    pub(super) fn round(&mut self) {
+        self.looks_left = LOOKS_PER_ROUND;
+    }
+
+    /// Whether to look at what a waiting pod is told: now and then, and where there is `news`.
+    fn is_due(&mut self, look: &Look<'_>, uid: &str, news: bool) -> bool {
+        let now = look.world.now;
+        let rests = self.look_at.get(uid).is_some_and(|&at| now < at);
+        if self.looks_left == 0 || (rests && !news) {
+            return false;
+        }
+        self.looks_left -= 1;
+        let pause = LOOK_EVERY.0.max(look.waiting * 1_000 / LOOKS_PER_SECOND);
+        self.look_at.insert(uid.to_owned(), now + Millis(pause));
+        true
     }
 
     /// The latest start that a pod is shown. The figure of an instant moves on with the clock, so
@@ -49,16 +99,25 @@ pub(super) struct Look<'a> {
     pub(super) world: &'a World,
     pub(super) pool: &'a Pool,
     pub(super) known: &'a Known,
+    /// Objects that are being written.
+    busy: &'a BTreeSet<Target>,
     /// Waiting pods that are nominated and gated, by node: kube-scheduler keeps GPUs for them.
     nominated: BTreeMap<&'a str, BTreeSet<&'a str>>,
     /// Nodes whose gate is closed for a large and where nothing else can still be bound.
     settled_gates: BTreeMap<JobId, NodeId>,
+    /// Pods that wait.
+    waiting: u64,
 }
 
 impl<'a> Look<'a> {
-    pub(super) fn new(world: &'a World, pool: &'a Pool, known: &'a Known) -> Self {
+    pub(super) fn new(
+        world: &'a World,
+        pool: &'a Pool,
+        known: &'a Known,
+        busy: &'a BTreeSet<Target>,
+    ) -> Self {
         let mut nominated: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for pod in world.ours().filter(|pod| pod.gate.is_some() && pod.can_be_bound()) {
+        for pod in world.ours().filter(|pod| pod.gated && pod.can_be_bound()) {
             let job = known.ids.job(&pod.who.uid);
             let waits = job.is_none_or(|job| pool.node_of(job).is_none());
             if let Some(node) = pod.nominated.as_ref().filter(|_| waits) {
@@ -71,7 +130,9 @@ impl<'a> Look<'a> {
             .filter(|(_, node)| node.holdings.values().all(|h| h.stage != Stage::Reserved))
             .filter_map(|(&id, node)| Some((node.gate()?.job, id)))
             .collect();
-        Self { world, pool, known, nominated, settled_gates }
+        let waiting = pool.queue(Shape::Small).count() + pool.queue(Shape::Large).count();
+        let waiting = u64::try_from(waiting).unwrap_or(u64::MAX);
+        Self { world, pool, known, busy, nominated, settled_gates, waiting }
     }
 
     fn words(&self) -> Words<'_> {
@@ -87,8 +148,7 @@ impl<'a> Look<'a> {
     /// The node that a waiting pod should be nominated to: a large to the node that is emptied for
     /// it, once the ledger says so and everything admitted there before is bound.
     fn nomination(&self, pod: &PodFacts, job: Option<JobId>) -> Option<String> {
-        pod.gate?;
-        let id = self.settled_gates.get(&job?)?;
+        let id = self.settled_gates.get(&job.filter(|_| pod.gated)?)?;
         let name = self.known.ids.node_name(*id)?;
         let status = self.world.nodes.get(name).and_then(|facts| self.world.ledger(facts))?;
         let drain = status.drain.as_ref()?;
@@ -103,6 +163,13 @@ pub(super) fn waiting(
     job: Option<JobId>,
     memory: &mut Memory,
 ) -> Option<Action> {
+    let nominate = look.nomination(pod, job);
+    let news = pod.admitted.as_ref().is_none_or(|told| told.yes) || pod.nominated != nominate;
+    if look.busy.contains(&Target::Pod(pod.who.uid.clone()))
+        || !memory.is_due(look, &pod.who.uid, news)
+    {
+        return None;
+    }
     let wanted = if look.world.shape_agrees(pod) {
         let job = job?;
         let words = look.words();
@@ -118,7 +185,6 @@ pub(super) fn waiting(
     } else {
         shape_mismatch(look.world, pod)
     };
-    let nominate = look.nomination(pod, job);
     tell(look.world.now, pod, wanted, nominate, memory)
 }
 
@@ -135,7 +201,7 @@ pub(super) fn reserved(
     let name = look.known.ids.node_name(id)?.to_owned();
     // Once bound, the nomination is the API server's business; and kube-scheduler drops that of a
     // pod that it tried in vain, which is not worth a contest.
-    let keep = pod.node.is_some() || (pod.gate.is_none() && is_told(pod, &wanted));
+    let keep = pod.node.is_some() || (!pod.gated && is_told(pod, &wanted));
     let nominate = if keep { pod.nominated.clone() } else { Some(name) };
     tell(look.world.now, pod, wanted, nominate, memory)
 }
@@ -177,11 +243,14 @@ fn tell(
     if same_words && same_node {
         return None;
     }
-    let urgent = !same_node || !is_told(pod, &wanted);
+    let rewords = same_node && is_told(pod, &wanted);
     let recently = memory.told_at.get(&pod.who.uid).is_some_and(|at| now < *at + REWORD_EVERY);
-    if !urgent && recently {
+    if rewords && recently {
         return None;
     }
+    // kube-scheduler acts on a nomination and a gate waits for an admission; nobody acts on why a
+    // pod waits.
+    let urgent = !same_node || wanted.yes;
     memory.told_at.insert(pod.who.uid.clone(), now);
     Some(Action::Tell {
         pod: pod.who.clone(),

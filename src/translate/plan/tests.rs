@@ -12,7 +12,7 @@ use crate::translate::time::began;
 
 impl Scene {
     fn plan(&self, memory: &mut Memory) -> Plan {
-        plan(&self.world, &self.pool, &self.known, memory)
+        plan(&self.world, &self.pool, &self.known, &BTreeSet::new(), memory)
     }
 
     /// The actions on one pod, without its number.
@@ -77,7 +77,7 @@ fn the_ledger_comes_first_then_the_nomination_then_the_gate() {
     shown["spec"] = other["spec"].clone();
     scene.put(pod("s", "small", 0, shown));
     let who = scene.world.pods["s"].who.clone();
-    assert_eq!(scene.on_pod("s", &mut memory), [Action::Ungate { pod: who, index: 1 }]);
+    assert_eq!(scene.on_pod("s", &mut memory), [Action::Ungate { pod: who, sequence: Some(1) }]);
     // Bound: all is done.
     scene.put(pod("s", "small", 0, on("n", None)));
     scene.settle();
@@ -139,6 +139,27 @@ fn a_large_is_nominated_while_nothing_else_can_be_bound_there() {
 }
 
 #[test]
+fn the_gate_of_a_large_that_was_nominated_does_not_wait_for_words() {
+    let mut scene = backfilled();
+    let mut memory = Memory::default();
+    let told_draining = told(&scene.on_pod("l", &mut memory)[0]);
+    scene.put(pod("l", "whole-node-large", 2, told_draining.clone()));
+    let over = json!({"spec": {"nodeName": "n"}, "status": {"phase": "Succeeded"}});
+    scene.put(pod("a", "small", 0, over));
+    scene.step();
+    assert_eq!(scene.on_pod("l", &mut memory), []);
+    scene.write();
+    let who = scene.world.pods["l"].who.clone();
+    assert_eq!(scene.on_pod("l", &mut memory), [Action::Ungate { pod: who, sequence: Some(2) }]);
+    let mut open = told_draining;
+    open["spec"]["schedulingGates"] = json!([]);
+    scene.put(pod("l", "whole-node-large", 2, open));
+    let actions = scene.on_pod("l", &mut memory);
+    assert_eq!(nominated(&actions[0]), &Nomination::Keep);
+    assert!(message(&actions[0]).ends_with("of node n are reserved for this pod."));
+}
+
+#[test]
 fn reserved_pods_do_not_wait_for_each_other() {
     let mut scene = Scene::new(&["n"]);
     let mut memory = Memory::default();
@@ -173,10 +194,12 @@ fn wording_alone_is_written_seldom() {
         scene.on_pod("s", &mut memory)[..],
         [Action::Tell { urgent: false, flips: false, .. }]
     ));
-    // Another reason is told at once.
+    // Another reason is told within a second.
     shown["status"]["conditions"][0]["reason"] = json!("Busy");
     scene.put(pod("s", "small", 0, shown));
-    assert!(matches!(scene.on_pod("s", &mut memory)[..], [Action::Tell { urgent: true, .. }]));
+    assert_eq!(scene.on_pod("s", &mut memory), []);
+    scene.pass(1);
+    assert!(matches!(scene.on_pod("s", &mut memory)[..], [Action::Tell { flips: false, .. }]));
 }
 
 #[test]
@@ -314,7 +337,7 @@ fn an_overdue_drain_evicts_once_asked_to() {
 
 #[test]
 fn numbers_are_recorded_on_pods() {
-    let mut scene = Scene::new(&["n"]);
+    let mut scene = Scene::with(&["n"], json!({"paused": true}));
     scene.put(pod("s", "small", 0, json!({})));
     scene.settle();
     let number = |scene: &Scene| {

@@ -169,8 +169,8 @@ fn a_posted_binding_is_waited_for_longer_than_its_reservation() {
 fn the_hold_on_a_vanished_pod_outlives_the_controller() {
     let scene = releasing();
     let after = again(&scene);
-    assert_eq!(after.known.next_wakeup(), scene.known.next_wakeup());
-    assert!(after.known.next_wakeup().is_some());
+    assert_eq!(after.known.next_wakeup(after.world.now), scene.known.next_wakeup(scene.world.now));
+    assert!(after.known.next_wakeup(after.world.now).is_some());
 }
 
 #[test]
