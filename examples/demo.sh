@@ -53,7 +53,7 @@ main() {
   in_cluster kubectl create namespace "$NAMESPACE" --dry-run=client -o yaml | in_cluster kubectl apply -f - >/dev/null
   in_cluster kubectl --namespace "$NAMESPACE" delete pods --all --wait >/dev/null
   # Not by the function: $! would be a shell around it, which does not hand SIGTERM on.
-  tests/cluster/cluster.sh exec "$CLUSTER" -- target/release/sluice record --namespace "$NAMESPACE" --without-runs \
+  tests/cluster/cluster.sh exec "$CLUSTER" -- target/release/sluice --log warn record --namespace "$NAMESPACE" --without-runs \
     --out "$OUT/history.jsonl" &
   RECORDER=$!
   local kubectl=(in_cluster kubectl --namespace "$NAMESPACE")

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::api::names::{CONDITION_ADMITTED, LABEL_SHAPE, SHAPE_LARGE};
-use crate::api::{GpuHealth, GpuNode, GpuNodeStatus, GpuPool, NodePhase, ReservationState};
+use crate::api::names::{CONDITION_ADMITTED, LABEL_SHAPE, SHAPE_LARGE, SHAPE_SMALL};
+use crate::api::{GpuHealth, GpuNode, GpuNodeStatus, NodePhase, ReservationState};
 use crate::policy::Millis;
 
 /// Something to tell.
@@ -24,6 +24,7 @@ pub enum Note {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Known {
+    shape: String,
     stage: Stage,
     created_ms: u64,
     admitted_ms: Option<u64>,
@@ -50,7 +51,6 @@ pub struct History {
     lanes: BTreeMap<String, String>,
     gpus: BTreeMap<String, Vec<String>>,
     held: BTreeMap<String, Vec<String>>,
-    queues: BTreeMap<String, (i32, i32)>,
 }
 
 impl History {
@@ -63,17 +63,7 @@ impl History {
             lanes: BTreeMap::new(),
             gpus: BTreeMap::new(),
             held: BTreeMap::new(),
-            queues: BTreeMap::new(),
         }
-    }
-
-    /// A pool as it is now.
-    pub fn pool(&mut self, pool: &GpuPool) -> Vec<Note> {
-        if let Some(status) = &pool.status {
-            let depth = (status.small.queue.depth, status.whole_node_large.queue.depth);
-            self.queues.insert(pool.name_any(), depth);
-        }
-        Vec::new()
     }
 
     /// A node's ledger as it is now.
@@ -96,7 +86,7 @@ impl History {
                 "time_ms": now.0,
             })));
         }
-        let lane = self.lane(&name, &node.spec.pool, status);
+        let lane = self.lane(&name, status);
         if self.lanes.insert(name, lane.clone()).as_ref() != Some(&lane) {
             notes.push(self.line(now, &lane));
         }
@@ -109,6 +99,7 @@ impl History {
         let name = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
         let shape = pod.labels().get(LABEL_SHAPE).cloned().unwrap_or_default();
         let mut known = self.pods.remove(&uid).unwrap_or_else(|| Known {
+            shape: shape.clone(),
             // A pod that was there before us has its own time of creation, in whole seconds.
             created_ms: created_ms(pod).max(self.start.0.min(now.0)).min(now.0),
             ..Known::default()
@@ -152,7 +143,12 @@ impl History {
         Note::Line(format!("{:>5}.{} s  {text}", since / 1_000, since % 1_000 / 100))
     }
 
-    fn lane(&self, name: &str, pool: &str, status: &GpuNodeStatus) -> String {
+    fn waiting(&self, shape: &str) -> usize {
+        let waits = |known: &&Known| known.stage == Stage::Waiting && known.shape == shape;
+        self.pods.values().filter(waits).count()
+    }
+
+    fn lane(&self, name: &str, status: &GpuNodeStatus) -> String {
         let cells: String = status
             .gpus
             .iter()
@@ -168,7 +164,7 @@ impl History {
                 }
             })
             .collect();
-        let (smalls, larges) = self.queues.get(pool).copied().unwrap_or_default();
+        let (smalls, larges) = (self.waiting(SHAPE_SMALL), self.waiting(SHAPE_LARGE));
         let drain = status.drain.as_ref();
         let target = drain.map_or_else(String::new, |drain| format!(" for {}", drain.pod.name));
         let phase = status.phase;

@@ -16,8 +16,8 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
+use crate::api::GpuNode;
 use crate::api::names::LABEL_SHAPE;
-use crate::api::{GpuNode, GpuPool};
 use crate::clock;
 
 pub use history::{History, Note};
@@ -56,7 +56,6 @@ pub enum Error {
 }
 
 enum Seen {
-    Pool(Box<GpuPool>),
     Node(Box<GpuNode>),
     Pod(Box<Pod>),
     PodGone(Box<Pod>),
@@ -77,7 +76,6 @@ pub async fn run(args: &Args, stop: CancellationToken) -> Result<(), Error> {
         let Some(event) = event else { break };
         let now = clock::now();
         let notes = match event {
-            Seen::Pool(pool) => history.pool(&pool),
             Seen::Node(node) => history.node(&node, now),
             Seen::Pod(pod) => history.pod(&pod, now, false),
             Seen::PodGone(pod) => history.pod(&pod, now, true),
@@ -117,7 +115,6 @@ fn write_note(note: &Note, args: &Args, file: &mut Option<Out>) -> Result<(), Er
 }
 
 fn follow(client: &Client, namespace: Option<&str>) -> impl Stream<Item = Seen> + Unpin + use<> {
-    let pools: Api<GpuPool> = Api::all(client.clone());
     let nodes: Api<GpuNode> = Api::all(client.clone());
     let pods: Api<Pod> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
@@ -126,7 +123,6 @@ fn follow(client: &Client, namespace: Option<&str>) -> impl Stream<Item = Seen> 
     let config = watcher::Config::default().timeout(60);
     let labelled = config.clone().labels(LABEL_SHAPE);
     stream::select_all([
-        watch(pools, config.clone(), Seen::Pool, |_| Seen::Nothing),
         watch(nodes, config, Seen::Node, |_| Seen::Nothing),
         watch(pods, labelled, Seen::Pod, Seen::PodGone),
     ])
