@@ -382,7 +382,7 @@ fn every_policy_is_bound_and_harms_no_other_pod() {
         }
         assert!(!list(&spec["matchConditions"]).is_empty(), "{kind} {name}");
     }
-    assert_eq!(policies, 5);
+    assert_eq!(policies, 6);
 }
 
 #[test]

@@ -64,6 +64,7 @@ fn trials() -> Vec<Trial> {
         add(name, Box::new(move |stages| stage::explained(stages, kind)));
     }
     add("policies::no_type_warning".into(), Box::new(stage::policies_bring_no_warning));
+    add("agent::own_ledger_only".into(), Box::new(stage::agents_write_their_own_ledger));
     for (file, at) in [
         ("complete.yaml", Stage::Served),
         ("refuse.yaml", Stage::Served),

@@ -5,37 +5,51 @@ use kube::{Client, Config};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-/// User name of the controller in the chart's default namespace.
-const CONTROLLER: &str = "system:serviceaccount:sluice-system:sluice-controller";
+/// How the API server writes that a service account's token was given out on a node.
+const NODE_NAME: &str = "authentication.kubernetes.io%2Fnode-name";
 
-/// The API server, by two users.
+/// The API server.
 pub(crate) struct Server {
     runtime: Runtime,
-    admin: Client,
-    controller: Client,
+    client: Client,
 }
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum By {
+    /// An administrator.
     #[default]
     Admin,
+    /// The controller of the chart.
     Controller,
+    /// The agent of node `here`.
+    Agent,
+}
+
+impl By {
+    /// The headers by which an administrator speaks for another.
+    fn headers(self) -> Vec<(String, String)> {
+        let account = |name| format!("system:serviceaccount:sluice-system:sluice-{name}");
+        let user = |name| ("impersonate-user".to_owned(), account(name));
+        match self {
+            Self::Admin => vec![],
+            Self::Controller => vec![user("controller")],
+            Self::Agent => {
+                vec![user("agent"), (format!("impersonate-extra-{NODE_NAME}"), "here".to_owned())]
+            }
+        }
+    }
 }
 
 impl Server {
     pub(crate) fn connect() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let client = |user: Option<&str>| {
-            runtime.block_on(async {
-                let mut config = Config::infer().await.unwrap();
-                config.auth_info.impersonate = user.map(str::to_owned);
-                Client::try_from(config).unwrap()
-            })
-        };
-        let (admin, controller) = (client(None), client(Some(CONTROLLER)));
-        Self { runtime, admin, controller }
+        let client = runtime.block_on(async {
+            let config = Config::infer().await.unwrap();
+            Client::try_from(config).unwrap()
+        });
+        Self { runtime, client }
     }
 
     /// The reply, or the message of the refusal.
@@ -47,17 +61,15 @@ impl Server {
         body: &Value,
     ) -> Result<Value, String> {
         let kind = if method == "PATCH" { "merge-patch+json" } else { "json" };
-        let request = http::Request::builder()
+        let mut request = http::Request::builder()
             .method(method)
             .uri(path)
-            .header("content-type", format!("application/{kind}"))
-            .body(serde_json::to_vec(body).unwrap())
-            .unwrap();
-        let client = match by {
-            By::Admin => &self.admin,
-            By::Controller => &self.controller,
-        };
-        match self.runtime.block_on(client.request::<Value>(request)) {
+            .header("content-type", format!("application/{kind}"));
+        for (name, value) in by.headers() {
+            request = request.header(name, value);
+        }
+        let request = request.body(serde_json::to_vec(body).unwrap()).unwrap();
+        match self.runtime.block_on(self.client.request::<Value>(request)) {
             Ok(reply) => Ok(reply),
             Err(kube::Error::Api(status)) => Err(status.message.clone()),
             Err(error) => panic!("{method} {path}: {error}"),

@@ -63,7 +63,7 @@ fn install(chart: &std::path::Path, mutating: &str) -> Result<(), String> {
         "--set",
         &mutating,
         "--set",
-        "agent.enabled=false,defaultPool.create=false,controller.nodeSelector.there=none",
+        "defaultPool.create=false,controller.nodeSelector.there=none,agent.nodeSelector.there=none",
     ];
     run("helm", &[&args[..], &values].concat()).map(drop)
 }
@@ -140,7 +140,7 @@ pub(crate) fn explained(stages: &mut Stages, kind: &str) -> Result<(), libtest_m
 pub(crate) fn policies_bring_no_warning(stages: &mut Stages) -> Result<(), libtest_mimic::Failed> {
     let server = stages.enter(Stage::Served)?;
     let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
-    for name in ["sluice-shape", "sluice-limits"] {
+    for name in ["sluice-shape", "sluice-limits", "sluice-agent"] {
         let mut policy = Value::Null;
         eventually("the policy checked", || {
             policy = server
@@ -151,6 +151,33 @@ pub(crate) fn policies_bring_no_warning(stages: &mut Stages) -> Result<(), libte
         })?;
         let warnings = &policy["status"]["typeChecking"]["expressionWarnings"];
         assert!(warnings.is_null(), "{name}: {warnings:#}");
+    }
+    Ok(())
+}
+
+/// An agent's token is good for one ledger.
+pub(crate) fn agents_write_their_own_ledger(
+    stages: &mut Stages,
+) -> Result<(), libtest_mimic::Failed> {
+    let server = stages.enter(Stage::Served)?;
+    let path = "/apis/sluice.dev/v1alpha1/gpunodes";
+    let change = json!({"status": {"released": ["pod"]}});
+    let write = |node: &str| {
+        let status = format!("{path}/{node}/status?dryRun=All");
+        server.send(By::Agent, "PATCH", &status, &change)
+    };
+    for node in ["here", "there"] {
+        let ledger = json!({
+            "apiVersion": "sluice.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": node},
+            "spec": {"pool": "default", "nodeUid": node},
+        });
+        server.send(By::Admin, "POST", path, &ledger)?;
+    }
+    write("here")?;
+    let refused = write("there").unwrap_err();
+    assert!(refused.contains("the ledger of its own node only"), "{refused}");
+    for node in ["here", "there"] {
+        server.send(By::Admin, "DELETE", &format!("{path}/{node}"), &Value::Null)?;
     }
     Ok(())
 }
