@@ -47,6 +47,7 @@ main() {
   say "helm install"
   in_cluster helm upgrade --install sluice charts/sluice --namespace sluice-system --create-namespace \
     --values examples/demo-values.yaml --wait --timeout 5m
+  in_cluster kubectl wait gpunode/gpu-node-1 --for=create --timeout=1m
   in_cluster kubectl wait gpunode/gpu-node-1 --for=jsonpath='{.status.freeOfTotal}'=8/8 --timeout=2m
 
   say "Live: eight smalls, then two larges with twelve smalls behind them"
