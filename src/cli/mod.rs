@@ -11,6 +11,7 @@ pub mod crd;
 pub mod plan;
 #[cfg(feature = "cluster")]
 pub mod pool;
+pub mod review;
 pub mod simulate;
 pub mod timeline;
 
@@ -58,6 +59,8 @@ pub enum Command {
     Timeline(timeline::Args),
     /// Print the best legal schedule of a job list, with the reason of each start.
     Plan(plan::Args),
+    /// Answer five questions about a day that is over: where did capacity go?
+    Review(review::Args),
     /// Play a job list to several schedulers and compare what comes of it.
     Simulate(simulate::Args),
 }
@@ -112,6 +115,10 @@ impl Cli {
             Command::Plan(args) => {
                 telemetry::start(&self.log, "warn")?;
                 plan::run(&args)
+            }
+            Command::Review(args) => {
+                telemetry::start(&self.log, "warn")?;
+                review::run(&args)
             }
             Command::Simulate(args) => {
                 telemetry::start(&self.log, "warn")?;

@@ -127,6 +127,11 @@ pub(super) fn compare(
 }
 
 impl Search {
+    /// Without anybody watching.
+    pub(super) fn quiet(&self) -> Effort {
+        self.effort(&Arc::default())
+    }
+
     fn effort(&self, control: &Arc<Control>) -> Effort {
         let error = i64::from(self.estimate_error.min(1_000)) * 10;
         Effort {

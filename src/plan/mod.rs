@@ -25,6 +25,7 @@ pub mod noise;
 pub mod planner;
 pub mod realtime;
 pub mod report;
+pub mod review;
 pub mod score;
 pub mod search;
 

@@ -8,5 +8,6 @@ mod command;
 mod input;
 mod ladder;
 mod planner;
+mod review;
 mod support;
 mod trace;
