@@ -11,6 +11,7 @@ use sluice::plan::build::{self, Frame};
 use sluice::plan::compare::{Effort, Name, play};
 use sluice::plan::family::FAMILIES;
 use sluice::plan::metrics::Metrics;
+use sluice::plan::noise::{self, Noise};
 use sluice::sim::Problem;
 use sluice::trace::{Source, Workload};
 
@@ -125,6 +126,44 @@ fn main() {
             none(|m| m.value_gpu_hours),
             none(|m| m.value_done)
         );
+    }
+    wrong(first, count);
+}
+
+/// The same with estimates and forecasts that are wrong.
+fn wrong(first: u64, count: u64) {
+    let right = Noise::default();
+    let cases = [
+        ("as expected", right),
+        ("run times sigma 0.3", Noise { run_sigma: 0.3, ..right }),
+        ("run times sigma 0.7", Noise { run_sigma: 0.7, ..right }),
+        ("demand 30 min off, +-1 GPU", Noise { shift_ms: 1_800_000, gpus: 1, ..right }),
+        ("the same, 1 GPU kept above", Noise { shift_ms: 1_800_000, gpus: 1, margin: 1, ..right }),
+        (
+            "sigma 0.7 and demand off",
+            Noise { run_sigma: 0.7, shift_ms: 1_800_000, gpus: 1, ..right },
+        ),
+    ];
+    println!("\nwrong estimates: {count} days of each of two families, online over fifo");
+    for family in FAMILIES.iter().filter(|f| ["training-heavy", "mixed"].contains(&f.name)) {
+        for (what, noise) in cases {
+            let days = (first..first + count).map(|seed| {
+                let problem = build::problem(&family.day(seed), Frame::default());
+                let mut problem = problem.expect("a made-up day fits");
+                noise::apply(&mut problem, Noise { seed, ..noise });
+                measure(&problem, seed)
+            });
+            let days: Vec<Vec<Metrics>> = days.collect();
+            let over = |f: fn(&[Metrics]) -> f64| spread(days.iter().map(|d| f(d)).collect());
+            println!(
+                "{:<15} {what:<27} value {} % done {} %; over easy-el done {} %; short {} h",
+                family.name,
+                over(|d| gain(d[ONLINE].value_gpu_hours, d[FIFO].value_gpu_hours)),
+                over(|d| gain(d[ONLINE].value_done, d[FIFO].value_done)),
+                over(|d| gain(d[ONLINE].value_done, d[4].value_done)),
+                over(|d| d[ONLINE].rt_shortfall_gpu_hours),
+            );
+        }
     }
 }
 

@@ -11,9 +11,11 @@ use anyhow::{Context as _, bail};
 use crate::plan::bound::bound;
 use crate::plan::build::{self, Frame};
 use crate::plan::compare::{Effort, Name, plannable, play};
+use crate::plan::noise::{self, Noise};
 use crate::plan::report::{Report, Skipped};
 use crate::plan::score::Weights;
 use crate::plan::search::Control;
+use crate::plan::{html, picture};
 use crate::sim::Problem;
 use crate::trace::{Source, Workload, parse_duration};
 
@@ -74,6 +76,24 @@ pub struct Args {
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
+    /// Draw the schedules above one another into this file.
+    #[arg(long, value_name = "OUT")]
+    svg: Option<PathBuf>,
+    /// Write a report that needs nothing else into this file.
+    #[arg(long, value_name = "OUT")]
+    html: Option<PathBuf>,
+    /// Make run times differ from their estimates: sigma of a lognormal factor.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    run_error: u32,
+    /// Make demand come earlier or later than forecast.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    forecast_shift: Option<u64>,
+    /// Make demand differ from its forecast by up to so many GPUs.
+    #[arg(long, value_name = "GPUS", default_value_t = 0)]
+    forecast_error: u32,
+    /// Keep so many GPUs above the forecast for each service.
+    #[arg(long, value_name = "GPUS", default_value_t = 0)]
+    forecast_margin: u32,
     /// Check each schedule by code that made none of them; fail if one is not legal.
     #[arg(long)]
     check: bool,
@@ -81,11 +101,29 @@ pub struct Args {
 
 /// Compares the policies.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let problem = args.work.problem(0)?;
+    let mut problem = args.work.problem(0)?;
+    let noise = Noise {
+        run_sigma: f64::from(args.run_error) / 100.0,
+        shift_ms: args.forecast_shift.unwrap_or_default(),
+        gpus: args.forecast_error,
+        margin: args.forecast_margin,
+        seed: args.search.seed,
+    };
+    if noise.is_some() {
+        noise::apply(&mut problem, noise);
+    }
     let names = if args.policy.is_empty() { &Name::ALL[..] } else { &args.policy };
     let report = compare(problem, names, &args.search, args.check)?;
+    let title = args.work.title();
+    write(args.svg.as_deref(), || picture::render(&report, &title))?;
+    write(args.html.as_deref(), || html::render(&report, &title))?;
     print(&if args.json { pretty(&report.json()?)? } else { report.text() })?;
     refuse_breaches(&report)
+}
+
+fn write(path: Option<&Path>, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    std::fs::write(path, text()).with_context(|| format!("failed to write {}", path.display()))
 }
 
 /// Fails where the checker found something.
@@ -204,6 +242,11 @@ fn note(text: &str) {
 }
 
 impl Work {
+    fn title(&self) -> String {
+        let name = self.jobs.file_stem().map_or_else(String::new, |n| n.to_string_lossy().into());
+        format!("What another order would have given: {name}")
+    }
+
     /// Reads the files.
     pub fn workload(&self) -> anyhow::Result<Workload> {
         let jobs = read(&self.jobs)?;

@@ -19,6 +19,13 @@ pub struct Noise {
     pub seed: u64,
 }
 
+impl Noise {
+    /// Whether anything is to be wrong at all.
+    pub fn is_some(&self) -> bool {
+        self.run_sigma > 0.0 || self.shift_ms > 0 || self.gpus > 0 || self.margin > 0
+    }
+}
+
 const ERROR_HOLDS_MS: u64 = 2 * crate::trace::HOUR_MS;
 
 /// The same problem in a world that differs from what is expected of it.

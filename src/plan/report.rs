@@ -210,7 +210,7 @@ impl Report {
         out
     }
 
-    fn heading(&self) -> String {
+    pub(super) fn heading(&self) -> String {
         let problem = &self.problem;
         let demand = problem.demand();
         let horizon = problem.horizon_ms;

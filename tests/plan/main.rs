@@ -7,6 +7,7 @@ mod checker;
 mod command;
 mod input;
 mod ladder;
+mod picture;
 mod planner;
 mod review;
 mod support;

@@ -4,28 +4,28 @@ use std::fmt::Write as _;
 
 /// Elements in the order in which they are painted.
 #[derive(Default)]
-pub(super) struct Elements {
+pub(crate) struct Elements {
     body: String,
 }
 
 /// A rectangle in pixels.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Area {
-    pub(super) x: f64,
-    pub(super) y: f64,
-    pub(super) width: f64,
-    pub(super) height: f64,
+pub(crate) struct Area {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
 }
 
 impl Area {
-    pub(super) fn middle(self) -> (f64, f64) {
+    pub(crate) fn middle(self) -> (f64, f64) {
         (self.x + self.width / 2.0, self.y + self.height / 2.0)
     }
 }
 
 impl Elements {
     /// A rectangle; `radius` rounds its corners, `hint` is what a browser shows on pointing at it.
-    pub(super) fn rect(&mut self, class: &str, area: Area, radius: f64, hint: &str) {
+    pub(crate) fn rect(&mut self, class: &str, area: Area, radius: f64, hint: &str) {
         let Area { x, y, width, height } = area;
         let _ = write!(
             self.body,
@@ -41,7 +41,7 @@ impl Elements {
         self.close("rect", hint);
     }
 
-    pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64), hint: &str) {
+    pub(crate) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64), hint: &str) {
         let _ = write!(
             self.body,
             r#"<line class="{class}" x1="{}" y1="{}" x2="{}" y2="{}""#,
@@ -53,19 +53,27 @@ impl Elements {
         self.close("line", hint);
     }
 
-    pub(super) fn dot(&mut self, class: &str, (x, y): (f64, f64), radius: f64) {
+    /// A line through points; its class says whether what is below it is filled.
+    pub(crate) fn polyline(&mut self, class: &str, points: &[(f64, f64)], hint: &str) {
+        let points: Vec<String> =
+            points.iter().map(|&(x, y)| format!("{},{}", num(x), num(y))).collect();
+        let _ = write!(self.body, r#"<polyline class="{class}" points="{}""#, points.join(" "));
+        self.close("polyline", hint);
+    }
+
+    pub(crate) fn dot(&mut self, class: &str, (x, y): (f64, f64), radius: f64) {
         let (x, y, radius) = (num(x), num(y), num(radius));
         let _ = writeln!(self.body, r#"<circle class="{class}" cx="{x}" cy="{y}" r="{radius}"/>"#);
     }
 
     /// Text whose baseline begins, or is centred, or ends at a point, as its class says.
-    pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
+    pub(crate) fn text(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
         let (x, y, text) = (num(x), num(y), escape(text));
         let _ = writeln!(self.body, r#"<text class="{class}" x="{x}" y="{y}">{text}</text>"#);
     }
 
     /// The same, read from bottom to top.
-    pub(super) fn text_upwards(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
+    pub(crate) fn text_upwards(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
         let (x, y, text) = (num(x), num(y), escape(text));
         let _ = writeln!(
             self.body,
@@ -74,7 +82,7 @@ impl Elements {
     }
 
     /// Paints other elements over these.
-    pub(super) fn append(&mut self, other: &Self) {
+    pub(crate) fn append(&mut self, other: &Self) {
         self.body.push_str(&other.body);
     }
 
@@ -87,7 +95,7 @@ impl Elements {
     }
 
     /// The whole document.
-    pub(super) fn document(self, title: &str, (width, height): (f64, f64), head: &str) -> String {
+    pub(crate) fn document(self, title: &str, (width, height): (f64, f64), head: &str) -> String {
         let (width, height, title) = (num(width), num(height), escape(title));
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -106,7 +114,7 @@ fn num(value: f64) -> String {
 }
 
 /// Text that cannot end an element or an attribute. Control characters are not allowed in XML.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -122,7 +130,7 @@ fn escape(text: &str) -> String {
 }
 
 /// Width that a text takes at most in a usual sans-serif font of that size.
-pub(super) fn text_width(text: &str, size: f64) -> f64 {
+pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     let ems = text.chars().map(|letter| match letter {
         'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | '\'' | '|' => 0.36,
         'f' | 't' | 'r' | '-' | ' ' | '/' => 0.44,

@@ -4,7 +4,7 @@
 //! readable is text that fits its bar, rounded bars, a hatch and a hint on each shape, and a
 //! chart's axes are the smaller part of it. The same input gives the same bytes.
 
-mod draw;
+pub(crate) mod draw;
 mod queue;
 mod style;
 
