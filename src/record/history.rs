@@ -79,7 +79,7 @@ impl History {
             notes.push(Note::Record(json!({"event": "node", "node": name, "gpus": ids})));
             self.gpus.insert(name.clone(), ids);
         }
-        let target = status.drain.as_ref().map(|d| format!("{}/{}", d.pod.namespace, d.pod.name));
+        let target = large(status).map(|(namespace, name)| format!("{namespace}/{name}"));
         if self.phases.insert(name.clone(), status.phase) != Some(status.phase) {
             notes.push(Note::Record(json!({
                 "event": "phase", "node": name, "phase": status.phase, "for": target,
@@ -165,11 +165,17 @@ impl History {
             })
             .collect();
         let (smalls, larges) = (self.waiting(SHAPE_SMALL), self.waiting(SHAPE_LARGE));
-        let drain = status.drain.as_ref();
-        let target = drain.map_or_else(String::new, |drain| format!(" for {}", drain.pod.name));
+        let target = large(status).map_or_else(String::new, |(_, name)| format!(" for {name}"));
         let phase = status.phase;
         format!("{name}  {cells}  {phase:?}{target}  (queues: {smalls} small, {larges} large)")
     }
+}
+
+/// The large that the phase is for: the one that the gate is closed for, or that holds the node.
+fn large(status: &GpuNodeStatus) -> Option<(&str, &str)> {
+    let waits = status.drain.as_ref().map(|d| (d.pod.namespace.as_str(), d.pod.name.as_str()));
+    let holds = || status.reservations.iter().find(|r| r.shape.as_deref() == Some(SHAPE_LARGE));
+    waits.or_else(|| holds().map(|r| (r.namespace.as_str(), r.name.as_str())))
 }
 
 fn created_ms(pod: &Pod) -> u64 {
@@ -217,5 +223,79 @@ fn describe(
                 known.bound_ms.map_or_else(String::new, |at| format!(" after {}", seconds(at)));
             format!("{name} ({shape}) ended: {}{ran}", phase.unwrap_or("deleted"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(value: Value) -> Pod {
+        serde_json::from_value(value).expect("a pod")
+    }
+
+    fn small(phase: &str, node: Option<&str>) -> Pod {
+        pod(json!({
+            "metadata": {
+                "name": "a", "namespace": "n", "uid": "u", "labels": {LABEL_SHAPE: "small"},
+                "creationTimestamp": "1970-01-01T00:00:10Z",
+            },
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"phase": phase},
+        }))
+    }
+
+    fn node(phase: &str, holder: Value) -> GpuNode {
+        let status = json!({
+            "phase": phase, "freeOfTotal": "", "free": [], "reservations": holder,
+            "gpus": [{"index": 0, "id": "g0", "health": "Healthy"}],
+        });
+        serde_json::from_value(json!({
+            "metadata": {"name": "n1"}, "spec": {"pool": "default", "nodeUid": "x"},
+            "status": status,
+        }))
+        .expect("a node")
+    }
+
+    fn lines(notes: &[Note]) -> Vec<&str> {
+        let lines = notes.iter().filter_map(|note| match note {
+            Note::Line(text) => Some(text.as_str()),
+            Note::Record(_) | Note::Run(_) => None,
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn a_pod_is_told_once_for_each_stage() {
+        let mut history = History::new(Millis(10_000));
+        let waits = history.pod(&small("Pending", None), Millis(12_500), false);
+        assert_eq!(lines(&waits), ["    2.5 s  n/a (small) waits"]);
+        assert_eq!(history.pod(&small("Pending", None), Millis(12_600), false), []);
+        let runs = history.pod(&small("Running", Some("n1")), Millis(14_000), false);
+        assert_eq!(lines(&runs), ["    4.0 s  n/a (small) runs on n1"]);
+        assert!(runs.iter().any(|n| matches!(n, Note::Run(r) if r["event"] == "start")));
+        let ended = history.pod(&small("Succeeded", Some("n1")), Millis(19_000), false);
+        assert_eq!(lines(&ended), ["    9.0 s  n/a (small) ended: Succeeded after 5.0 s"]);
+        assert_eq!(history.pod(&small("Succeeded", Some("n1")), Millis(20_000), true), []);
+    }
+
+    #[test]
+    fn a_phase_names_the_large_that_holds_the_node() {
+        let mut history = History::new(Millis(0));
+        let holder = json!([{
+            "uid": "u", "namespace": "n", "name": "big", "shape": "whole-node-large",
+            "kind": "Direct", "state": "Running", "gpus": ["g0"],
+            "since": "1970-01-01T00:00:00Z",
+        }]);
+        let notes = history.node(&node("Exclusive", holder.clone()), Millis(1_000));
+        let phase = json!({
+            "event": "phase", "node": "n1", "phase": "Exclusive", "for": "n/big", "time_ms": 1_000,
+        });
+        assert!(notes.contains(&Note::Record(phase)), "{notes:?}");
+        assert_eq!(
+            lines(&notes),
+            ["    1.0 s  n1  █  Exclusive for big  (queues: 0 small, 0 large)"]
+        );
+        assert_eq!(history.node(&node("Exclusive", holder), Millis(2_000)), []);
     }
 }
