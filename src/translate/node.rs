@@ -102,7 +102,7 @@ pub fn spec(node: &NodeFacts, ledger: Option<&GpuNodeStatus>, resource: &str) ->
             healthy: status
                 .gpus
                 .iter()
-                .filter(|gpu| gpu.health == GpuHealth::Healthy)
+                .filter(|gpu| gpu.health == GpuHealth::Healthy && !held_by_a_stranger(gpu, status))
                 .filter_map(index)
                 .collect(),
             schedulable,
@@ -113,6 +113,14 @@ pub fn spec(node: &NodeFacts, ledger: Option<&GpuNodeStatus>, resource: &str) ->
             schedulable,
         },
     }
+}
+
+/// Whether a GPU that the ledger has free is held by a pod whose UID the agent does not know yet.
+/// Such a holder is nobody who could be counted or released, so until it has a name nothing is
+/// placed on its GPU.
+fn held_by_a_stranger(gpu: &GpuStatus, status: &GpuNodeStatus) -> bool {
+    let nameless = gpu.holder.as_ref().is_some_and(|who| who.uid.is_empty());
+    nameless && !status.reservations.iter().any(|reservation| reservation.gpus.contains(&gpu.id))
 }
 
 /// The index of a GPU, if a node can have it.

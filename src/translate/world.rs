@@ -244,7 +244,8 @@ impl Known {
     }
 }
 
-/// The pods that the node's agent found to hold GPUs.
+/// The pods that the node's agent found to hold GPUs, without those that it cannot identify.
 pub fn holders(status: &GpuNodeStatus) -> impl Iterator<Item = &PodRef> {
-    status.gpus.iter().filter_map(|gpu| gpu.holder.as_ref())
+    let named = |who: &&PodRef| !who.uid.is_empty();
+    status.gpus.iter().filter_map(|gpu| gpu.holder.as_ref()).filter(named)
 }

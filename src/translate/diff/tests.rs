@@ -247,6 +247,37 @@ fn a_holder_without_an_object_is_counted_until_the_agent_lets_go() {
     assert_eq!(scene.ledger("n").reservations, []);
 }
 
+/// The agent saw that somebody holds a GPU, and not yet who.
+#[test]
+fn a_holder_without_a_uid_is_nobody_and_its_gpu_is_not_free() {
+    let mut scene = Scene::new(&["n", "o"]);
+    scene.put(pod("s", "small", 0, json!({})));
+    scene.settle();
+    scene.put(pod("s", "small", 0, on("n", Some(1))));
+    for name in ["n", "o"] {
+        scene.change_ledger(name, |status| agent(status, "nobody", &[]));
+    }
+    scene.settle();
+    let own = scene.pool.holding(scene.job("s")).unwrap().gpus;
+    let nameless = |status: &mut GpuNodeStatus| agent(status, "", &[0, 7]);
+    for name in ["n", "o"] {
+        scene.change_ledger(name, nameless);
+    }
+    scene.settle();
+    // The small's own GPU is spoken for, whoever is found on it.
+    assert_eq!(own, GpuSet::single(0));
+    assert_eq!(scene.ledger("n").free_of_total, "6/8");
+    assert_eq!(scene.ledger("o").free_of_total, "6/8");
+    assert_eq!(scene.ledger("o").reservations, []);
+    assert_eq!(scene.inputs(), []);
+    for name in ["n", "o"] {
+        scene.change_ledger(name, |status| agent(status, "nobody", &[]));
+    }
+    scene.settle();
+    assert_eq!(scene.ledger("n").free_of_total, "7/8");
+    assert_eq!(scene.ledger("o").free_of_total, "8/8");
+}
+
 #[test]
 fn who_waits_and_who_does_not() {
     let cases: [(&str, Value, bool); 8] = [
