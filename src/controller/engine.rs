@@ -22,6 +22,7 @@ use tracing::{debug, error, info, warn};
 use super::catch_up::catch_up;
 use super::pools::PoolState;
 use super::publish::Publisher;
+use super::retries::Retries;
 use super::view::View;
 use super::writer::{Answer, Writer};
 use super::{Context, Error};
@@ -40,10 +41,6 @@ const COALESCE: Duration = Duration::from_millis(250);
 const URGENT_MAX: usize = 24;
 /// Calls under way at a time that nothing waits for.
 const REST_MAX: usize = 8;
-/// Pause before a failed write is tried again; it doubles with each failure.
-const RETRY: Millis = Millis(100);
-/// The longest such pause.
-const RETRY_MAX: Millis = Millis::from_secs(10);
 
 /// Leads whenever this replica holds the lease, until `stop` is cancelled.
 pub(super) async fn run(context: Context, stop: CancellationToken) -> Result<(), Error> {
@@ -75,7 +72,7 @@ struct Engine<'a> {
     strays: Memory,
     calls: JoinSet<(Call, Answer)>,
     under_way: BTreeMap<Target, bool>,
-    failures: BTreeMap<Target, (u32, Millis)>,
+    retries: Retries,
     /// When ledgers were last written.
     written_at: BTreeMap<Target, Instant>,
 }
@@ -119,7 +116,7 @@ impl<'a> Engine<'a> {
             strays: Memory::default(),
             calls: JoinSet::new(),
             under_way: BTreeMap::new(),
-            failures: BTreeMap::new(),
+            retries: Retries::default(),
             written_at: BTreeMap::new(),
         }
     }
@@ -191,8 +188,8 @@ impl<'a> Engine<'a> {
         if !self.written_at.is_empty() {
             wake = wake.min(now + Millis(COALESCE.as_millis().try_into().unwrap_or(u64::MAX)));
         }
-        let retries = self.failures.values().map(|&(_, until)| until).filter(|&until| until > now);
-        wake = retries.min().map_or(wake, |until| wake.min(until));
+        self.retries.tidy(now);
+        wake = self.retries.next(now).map_or(wake, |until| wake.min(until));
         Ok(Duration::from_millis(wake.since(now).0.max(1)))
     }
 
@@ -237,8 +234,7 @@ impl<'a> Engine<'a> {
     fn may_start(&self, target: &Target, urgent: bool, now: Millis) -> bool {
         let most = if urgent { URGENT_MAX } else { REST_MAX };
         let busy = self.under_way.values().filter(|&&other| other == urgent).count();
-        let backing_off = self.failures.get(target).is_some_and(|&(_, until)| now < until);
-        busy < most && !backing_off && !self.under_way.contains_key(target)
+        busy < most && !self.retries.must_wait(target, now) && !self.under_way.contains_key(target)
     }
 
     /// Whether a ledger has not been written for a while: what nobody waits for is written
@@ -295,7 +291,9 @@ impl<'a> Engine<'a> {
         };
         self.under_way.remove(&call.target);
         let now = self.context.clock.now();
-        let failed = matches!(answer, Answer::Failed(_));
+        if !matches!(answer, Answer::Failed(_) | Answer::Gone) {
+            self.retries.succeeded(&call.target);
+        }
         match answer {
             Answer::Ledger(ledger) => {
                 let name = ledger.metadata.name.clone().unwrap_or_default();
@@ -311,7 +309,11 @@ impl<'a> Engine<'a> {
             Answer::Pod(pod) => self.view.wrote_pod(&pod),
             Answer::Node(node) => self.view.wrote_node(&node),
             Answer::Done => {}
-            Answer::Gone => debug!(target = ?call.target, "object is gone"),
+            // Until the watch says so too, each look would write to it once more.
+            Answer::Gone => {
+                self.retries.failed(&call.target, now);
+                debug!(target = ?call.target, "object is gone");
+            }
             Answer::Overtaken { read, fresh } => {
                 let mine = owned(&read);
                 let theirs = owned(&fresh.status.clone().unwrap_or_default());
@@ -322,15 +324,10 @@ impl<'a> Engine<'a> {
                 }
             }
             Answer::Failed(error) => {
-                let count = self.failures.get(&call.target).map_or(0, |&(count, _)| count);
-                let pause = Millis(RETRY.0 << count.min(16)).min(RETRY_MAX);
-                self.failures.insert(call.target.clone(), (count + 1, now + pause));
+                let attempts = self.retries.failed(&call.target, now);
                 let (target, urgent) = (&call.target, call.urgent);
-                warn!(?target, urgent, attempts = count + 1, %error, "write failed");
+                warn!(?target, urgent, attempts, %error, "write failed");
             }
-        }
-        if !failed {
-            self.failures.remove(&call.target);
         }
         Ok(())
     }

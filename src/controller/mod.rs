@@ -10,6 +10,7 @@ mod engine;
 pub mod lease;
 mod pools;
 mod publish;
+mod retries;
 pub mod stores;
 mod view;
 mod writer;
