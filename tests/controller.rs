@@ -363,6 +363,30 @@ async fn a_head_that_cannot_be_bound_lets_others_pass() {
     plane.until_run(&["l"]).await;
 }
 
+#[tokio::test]
+async fn the_node_of_a_deleted_pool_goes_to_another_once_nobody_holds_its_gpus() {
+    let plane = ControlPlane::start(2);
+    plane.create("a", SMALL);
+    plane.until_run(&["a"]).await;
+    let (pools, of) = ("/apis/sluice.dev/v1alpha1/gpupools", |plane: &ControlPlane| {
+        plane.ledger().map(|ledger| ledger.spec.pool)
+    });
+    let spec = plane.server.get(&format!("{pools}/default")).unwrap()["spec"].clone();
+    plane.server.remove(&format!("{pools}/default"));
+    plane.server.put(
+        &format!("{pools}/next"),
+        json!({"apiVersion": "sluice.dev/v1alpha1", "kind": "GpuPool",
+               "metadata": {"name": "next", "generation": 1}, "spec": spec}),
+    );
+    plane.create("b", SMALL);
+    plane.until("b told", |plane| plane.reason("b").as_deref() == Some("NoSuchPool")).await;
+    assert_eq!(of(&plane).as_deref(), Some("default"));
+    assert_eq!(plane.status().reservations.len(), 1);
+    plane.end("a", "Succeeded");
+    plane.until("another pool's ledger", |plane| of(plane).as_deref() == Some("next")).await;
+    plane.until("free GPUs", |plane| plane.status().free_of_total == "2/2").await;
+}
+
 /// The story that the crash test tells again and again, on a node of two GPUs.
 async fn story(plane: &mut ControlPlane) -> Vec<String> {
     let mut order = Vec::new();

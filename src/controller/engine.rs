@@ -29,7 +29,9 @@ use super::{Context, Error};
 use crate::api::GpuPoolStatus;
 use crate::policy::Millis;
 use crate::translate::ledger::owned;
-use crate::translate::plan::{self, Action, Memory, Target};
+use crate::translate::members::Members;
+use crate::translate::plan::{Action, Target};
+use crate::translate::strays::{All, Strays};
 
 /// Changes that come within this time are looked at together.
 const GATHER: Duration = Duration::from_millis(3);
@@ -69,7 +71,7 @@ struct Engine<'a> {
     writer: Writer,
     view: View,
     pools: BTreeMap<String, PoolState>,
-    strays: Memory,
+    strays: Strays,
     calls: JoinSet<(Call, Answer)>,
     under_way: BTreeMap<Target, bool>,
     retries: Retries,
@@ -113,7 +115,7 @@ impl<'a> Engine<'a> {
             writer,
             view: View::default(),
             pools: BTreeMap::new(),
-            strays: Memory::default(),
+            strays: Strays::default(),
             calls: JoinSet::new(),
             under_way: BTreeMap::new(),
             retries: Retries::default(),
@@ -183,7 +185,7 @@ impl<'a> Engine<'a> {
             }
             self.publish(name);
         }
-        self.tidy_strays(now);
+        self.tidy_strays(&members, now);
         self.written_at.retain(|_, at| at.elapsed() < COALESCE);
         if !self.written_at.is_empty() {
             wake = wake.min(now + Millis(COALESCE.as_millis().try_into().unwrap_or(u64::MAX)));
@@ -193,23 +195,17 @@ impl<'a> Engine<'a> {
         Ok(Duration::from_millis(wake.since(now).0.max(1)))
     }
 
-    /// Pods of pools that do not exist, and ledgers of pools that are gone.
-    fn tidy_strays(&mut self, now: Millis) {
-        let mut actions = Vec::new();
-        let stray = |pool: &String| !self.view.pools.contains_key(pool);
-        for pod in self.view.pods.values() {
-            if pod.is_ours() && pod.can_be_bound() && stray(&pod.pool) {
-                actions.extend(plan::no_such_pool(pod, now, &mut self.strays));
-            }
-        }
-        for (name, ledger) in &self.view.ledgers {
-            let held = ledger.status.as_ref().is_some_and(|s| !s.reservations.is_empty());
-            if stray(&ledger.spec.pool) && !held {
-                let uid = ledger.metadata.uid.clone().unwrap_or_default();
-                actions.push(Action::DeleteLedger { name: name.clone(), uid });
-            }
-        }
-        self.strays.retain(|uid| self.view.pods.contains_key(uid));
+    /// What belongs to no pool.
+    fn tidy_strays(&mut self, members: &BTreeMap<String, Members>, now: Millis) {
+        let view = &self.view;
+        let actions = self.strays.plan(&All {
+            now,
+            members,
+            pools: &view.pools,
+            pods: &view.pods,
+            nodes: &view.nodes,
+            ledgers: &view.ledgers,
+        });
         self.start("", actions, now);
     }
 

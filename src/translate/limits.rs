@@ -12,6 +12,8 @@ use crate::policy::{Config, Millis};
 const KUBELET_MARGIN: Millis = Millis::from_secs(15);
 /// Grace period that a pool's own figure reckons with: the API server's default.
 const USUAL_GRACE: Millis = Millis::from_secs(30);
+/// Grace period that is reckoned with for a pod of which nothing is left but its ledger entry.
+pub const UNKNOWN_GRACE: Millis = Millis::from_secs(30);
 /// How long a pod that vanished without a terminal phase is held beyond its grace period on a node
 /// without an agent. After a forced deletion containers were seen to live 2.5 seconds longer.
 pub const VANISHED_MARGIN: Millis = Millis::from_secs(10);

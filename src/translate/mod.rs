@@ -20,6 +20,7 @@ pub mod pool;
 pub mod record;
 pub mod restore;
 pub mod status;
+pub mod strays;
 pub mod text;
 pub mod time;
 pub mod world;

@@ -4,15 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::fits::Placement;
-use super::limits::{self, VANISHED_MARGIN};
+use super::limits::{self, UNKNOWN_GRACE, VANISHED_MARGIN};
 use super::{Ids, NodeFacts, PodFacts};
 use crate::api::{GpuNode, GpuNodeStatus, GpuPool, PodRef};
 use crate::policy::{
     Config, Fits, Input, Job, JobId, Millis, NodeId, Pool, Shape, Stage, UnreserveReason,
 };
-
-/// Grace period that is reckoned with for a pod of which nothing is left but its ledger entry.
-const UNKNOWN_GRACE: Millis = Millis::from_secs(30);
 
 /// What the API server says, as far as it concerns one pool.
 #[derive(Clone, Debug)]
