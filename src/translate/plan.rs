@@ -127,6 +127,11 @@ impl Action {
         }
     }
 
+    /// Whether it nominates a pod to a node, or takes that back.
+    fn nominates(&self) -> bool {
+        matches!(self, Self::Tell { nominate, .. } if *nominate != Nomination::Keep)
+    }
+
     /// Whether something waits for it.
     pub fn urgent(&self) -> bool {
         match self {
@@ -250,7 +255,7 @@ fn new_ledger(world: &World, facts: &NodeFacts) -> GpuNode {
 
 fn pods(look: &tell::Look<'_>, memory: &mut Memory, plan: &mut Plan) {
     let tell::Look { world, pool, known, .. } = *look;
-    let mut later = Vec::new();
+    let (mut words, mut later) = (Vec::new(), Vec::new());
     for pod in world.ours().filter(|pod| pod.ended.is_none()) {
         let job = known.ids.job(&pod.who.uid);
         if let Some(job) = job
@@ -260,7 +265,8 @@ fn pods(look: &tell::Look<'_>, memory: &mut Memory, plan: &mut Plan) {
         } else if pod.can_be_bound()
             && let Some(tell) = tell::waiting(look, pod, job, memory)
         {
-            plan.actions.push(tell);
+            // Others' gates may wait for a nomination, and nobody for mere words.
+            if tell.nominates() { &mut plan.actions } else { &mut words }.push(tell);
         }
         // A pod that is about to lose its gate gets its number in the same write.
         let served = job.filter(|&job| pool.waiting(job).is_some() || !pod.gated);
@@ -271,6 +277,7 @@ fn pods(look: &tell::Look<'_>, memory: &mut Memory, plan: &mut Plan) {
         }
     }
     memory.retain(|uid| world.pods.contains_key(uid));
+    plan.actions.append(&mut words);
     plan.actions.append(&mut later);
 }
 

@@ -164,10 +164,12 @@ pub(super) fn waiting(
     memory: &mut Memory,
 ) -> Option<Action> {
     let nominate = look.nomination(pod, job);
-    let news = pod.admitted.as_ref().is_none_or(|told| told.yes) || pod.nominated != nominate;
-    if look.busy.contains(&Target::Pod(pod.who.uid.clone()))
-        || !memory.is_due(look, &pod.who.uid, news)
-    {
+    if look.busy.contains(&Target::Pod(pod.who.uid.clone())) {
+        return None;
+    }
+    let news = pod.admitted.as_ref().is_none_or(|told| told.yes);
+    // However many others have news, a nomination is looked at.
+    if pod.nominated == nominate && !memory.is_due(look, &pod.who.uid, news) {
         return None;
     }
     let wanted = if look.world.shape_agrees(pod) {

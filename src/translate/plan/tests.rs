@@ -286,6 +286,32 @@ fn a_binding_in_flight_for_a_pod_that_lost_its_reservation_starts_over() {
     assert_eq!(scene.plan(&mut Memory::default()).rebuild, None);
 }
 
+/// Each look has room for so many words and so many calls: those that others wait for come first.
+#[test]
+fn gates_and_nominations_do_not_wait_for_the_words_of_a_crowd() {
+    let mut scene = Scene::new(&["n", "o"]);
+    scene.put(pod("run", "small", 0, on("n", Some(1))));
+    scene.put(pod("x-large", "whole-node-large", 1, json!({})));
+    scene.put(pod("y-large", "whole-node-large", 2, json!({})));
+    scene.settle();
+    for number in 0..100 {
+        scene.put(pod(&format!("a{number:03}"), "small", 3, json!({})));
+    }
+    scene.settle();
+    let gates = scene.pool.nodes().values().filter(|node| node.gate().is_some()).count();
+    assert_eq!((gates, scene.ledger("o").reservations.len()), (1, 1), "x runs, y waits for n");
+    let actions = scene.plan(&mut Memory::default()).actions;
+    let told: Vec<&str> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Tell { pod, .. } => Some(pod.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert!(told.len() > 60, "{told:?}");
+    assert_eq!(told[..2], ["x-large", "y-large"]);
+}
+
 #[test]
 fn a_node_behind_a_gate_is_spared_from_scale_down() {
     let mut scene = backfilled();
