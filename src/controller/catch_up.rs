@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 
 use super::Context;
+use super::stores::Stores;
 use crate::translate::pod::version;
 
 /// How long one list may take.
@@ -22,6 +23,8 @@ const LIST_LIMIT: Duration = Duration::from_secs(30);
 /// How long the watches may take to come up to a list before it is made anew: an object that was
 /// deleted meanwhile never comes.
 const CATCH_LIMIT: Duration = Duration::from_secs(1);
+/// Lists that may be missed in a row before it is complained of.
+const MISSES: u32 = 5;
 /// Pause after a list that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Objects of one page of a list.
@@ -30,13 +33,17 @@ const PAGE: u32 = 500;
 /// Returns once the stores have caught up.
 pub(super) async fn catch_up(context: &Context) {
     let mut changed = context.stores.changed();
+    let mut misses = 0;
     loop {
         match Newest::list(&context.client).await {
             Ok(newest) => {
-                if newest.reached(context, &mut changed).await {
-                    return;
+                newest.reached(context, &mut changed).await;
+                let Some((kind, object)) = newest.missing(&context.stores) else { return };
+                misses += 1;
+                debug!(kind, object, "the watches trail a consistent list, which is made anew");
+                if misses % MISSES == 0 {
+                    warn!(kind, object, misses, "cannot lead: the watch does not show an object");
                 }
-                debug!("the watches trail a consistent list, which is made anew");
             }
             Err(error) => {
                 warn!(%error, "cannot list what the watches should show");
@@ -77,35 +84,40 @@ impl Newest {
         Ok(Self { pods, nodes, ledgers, pools })
     }
 
-    async fn reached(&self, context: &Context, changed: &mut watch::Receiver<u64>) -> bool {
-        let stores = &context.stores;
+    /// Waits until the stores have come up to this, a while.
+    async fn reached(&self, context: &Context, changed: &mut watch::Receiver<u64>) {
         let all = async {
             loop {
                 changed.borrow_and_update();
-                let reached = shows(&stores.gpu_nodes, &self.ledgers)
-                    && shows(&stores.pods, &self.pods)
-                    && shows(&stores.nodes, &self.nodes)
-                    && shows(&stores.pools, &self.pools);
-                if reached {
-                    return true;
-                }
-                if changed.changed().await.is_err() {
-                    return false;
+                if self.missing(&context.stores).is_none() || changed.changed().await.is_err() {
+                    return;
                 }
             }
         };
-        tokio::time::timeout(CATCH_LIMIT, all).await.unwrap_or(false)
+        // Whether it has come so far is looked at again.
+        let _ = tokio::time::timeout(CATCH_LIMIT, all).await;
+    }
+
+    /// An object that the stores do not show, or in an older version, and its kind.
+    fn missing(&self, stores: &Stores) -> Option<(&'static str, String)> {
+        None.or_else(|| Some(("gpunodes", missing(&stores.gpu_nodes, &self.ledgers)?)))
+            .or_else(|| Some(("pods", missing(&stores.pods, &self.pods)?)))
+            .or_else(|| Some(("nodes", missing(&stores.nodes, &self.nodes)?)))
+            .or_else(|| Some(("gpupools", missing(&stores.pools, &self.pools)?)))
     }
 }
 
-fn shows<K>(store: &Store<K>, newest: &Versions) -> bool
+/// The first object that a store does not show as new as it is.
+fn missing<K>(store: &Store<K>, newest: &Versions) -> Option<String>
 where
     K: Resource + Lookup + Clone + 'static,
     <K as Lookup>::DynamicType: std::hash::Hash + Eq + Clone,
 {
     let objects = store.state();
     let seen: Versions = objects.iter().map(|object| entry(object.meta())).collect();
-    newest.iter().all(|(key, version)| seen.get(key).is_some_and(|seen| seen >= version))
+    let trails = |(key, version): &(&_, &u64)| seen.get(*key).is_none_or(|seen| seen < *version);
+    let ((namespace, name, _), _) = newest.iter().find(trails)?;
+    Some(if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") })
 }
 
 fn entry(meta: &kube::api::ObjectMeta) -> ((String, String, String), u64) {
