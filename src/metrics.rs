@@ -221,6 +221,15 @@ impl Metrics {
         registry
     }
 
+    /// Forgets how pools stand, which only the leader knows: a figure that nobody keeps up to date
+    /// would go on as if it were so.
+    pub fn forget_pools(&self) {
+        self.queue_depth.clear();
+        self.queue_oldest_wait.clear();
+        self.gpus.clear();
+        self.nodes.clear();
+    }
+
     fn register_queues(&self, to: &mut Registry) {
         put(to, "queue_depth", "Pods that wait", &self.queue_depth);
         let help = "How long the pod that waits longest has waited";
@@ -303,5 +312,11 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }
+
+        metrics.forget_pools();
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        assert!(!text.contains("sluice_queue_depth{"), "{text}");
+        assert!(text.contains("sluice_api_errors_total{"), "{text}");
     }
 }

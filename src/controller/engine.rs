@@ -57,6 +57,7 @@ pub(super) async fn run(context: Context, stop: CancellationToken) -> Result<(),
                 () = Engine::lead(&context, &publisher) => {}
                 () = lost.lost(term.number) => info!("no longer leading, decisions stop"),
             }
+            context.metrics.forget_pools();
         }
     };
     // The end of the campaign is reported by the campaign.
@@ -158,7 +159,12 @@ impl<'a> Engine<'a> {
         let now = self.context.clock.now();
         self.view.refresh(&self.context.stores, now);
         let members = self.view.members();
+        let before = self.pools.len();
         self.pools.retain(|name, _| members.contains_key(name));
+        if self.pools.len() < before {
+            // Those that are left write theirs again soon.
+            self.context.metrics.forget_pools();
+        }
         let busy: BTreeSet<Target> = self.under_way.keys().cloned().collect();
         let mut wake = now + Millis(u64::try_from(AUDIT.as_millis()).unwrap_or(u64::MAX));
         for (name, members) in &members {

@@ -118,7 +118,7 @@ pub async fn run(args: Args, stop: CancellationToken) -> Result<(), Error> {
     tasks.serve_health(health, readiness, metrics.registry());
 
     let mut watches = JoinSet::new();
-    let stores = Stores::start(&client, &mut watches);
+    let stores = Stores::start(&client, &metrics, &mut watches);
     let listener = listen(args.extender_address).await?;
     tasks.serve_extender(listener, extender(&client, &stores, &metrics));
     answering.set(true);

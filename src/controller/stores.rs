@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 use crate::api::{GpuNode, GpuPool};
+use crate::metrics::{KindLabel, Metrics};
 
 /// A watch call ends and begins anew after this long, so that a connection that died without a
 /// word is noticed: a scheduler must not rest on a view that has stopped moving.
@@ -61,11 +61,11 @@ pub struct Stores {
 impl Stores {
     /// Starts the watches as tasks of `tasks`. None of them ends by itself; one that does must end
     /// the process, since its store would stand still.
-    pub fn start(client: &Client, tasks: &mut JoinSet<StoreError>) -> Self {
-        let signal = Signal::default();
+    pub fn start(client: &Client, metrics: &Metrics, tasks: &mut JoinSet<StoreError>) -> Self {
+        let signal = Signal::new(0);
         let last_words = LastWords::default();
         let mut synced = BTreeMap::new();
-        let mut start = Starter { client, signal: &signal, synced: &mut synced, tasks };
+        let mut start = Starter { client, metrics, signal: &signal, synced: &mut synced, tasks };
         let words = last_words.clone();
         let pods = start.kind::<Pod>("pods", strip_pod, move |pod| words.remember(pod));
         let nodes = start.kind::<Node>("nodes", strip_node, |_| {});
@@ -76,7 +76,7 @@ impl Stores {
 
     /// A receiver that is marked changed after every change of any store.
     pub fn changed(&self) -> watch::Receiver<u64> {
-        self.signal.sender.subscribe()
+        self.signal.subscribe()
     }
 
     /// The kinds whose first list has not come yet.
@@ -108,25 +108,10 @@ impl Stores {
     pub fn last_words(&self, uid: &str) -> Option<Arc<Pod>> {
         self.last_words.lock().by_uid.get(uid).cloned()
     }
-
-    /// Objects that could not be read as their kind, and were left as they were before.
-    pub fn unreadable(&self) -> u64 {
-        self.signal.unreadable.load(Ordering::Relaxed)
-    }
 }
 
 /// "Something changed", for any number of waiters.
-#[derive(Clone)]
-struct Signal {
-    sender: watch::Sender<u64>,
-    unreadable: Arc<AtomicU64>,
-}
-
-impl Default for Signal {
-    fn default() -> Self {
-        Self { sender: watch::Sender::new(0), unreadable: Arc::default() }
-    }
-}
+type Signal = watch::Sender<u64>;
 
 /// Pods that were seen deleted in a terminal phase. The phase is kubelet's word that the
 /// containers are gone, which the object's absence is not.
@@ -166,6 +151,7 @@ impl LastWords {
 
 struct Starter<'a> {
     client: &'a Client,
+    metrics: &'a Metrics,
     signal: &'a Signal,
     synced: &'a mut BTreeMap<&'static str, watch::Receiver<bool>>,
     tasks: &'a mut JoinSet<StoreError>,
@@ -187,14 +173,14 @@ impl Starter<'_> {
         let (synced_tx, synced_rx) = watch::channel(false);
         self.synced.insert(kind, synced_rx);
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
-        let signal = self.signal.clone();
+        let (signal, metrics) = (self.signal.clone(), self.metrics.clone());
         self.tasks.spawn(async move {
             let config = Config::default().timeout(WATCH_SECS);
             let stream = watcher::watcher(api, config).default_backoff();
             pin_mut!(stream);
             while let Some(event) = stream.next().await {
                 let event = match event {
-                    Ok(event) => readable(kind, event, &signal),
+                    Ok(event) => readable(kind, event, &metrics),
                     Err(err) => {
                         warn!(kind, error = %err, "watch interrupted, it is taken up again");
                         continue;
@@ -214,7 +200,7 @@ impl Starter<'_> {
                     Event::InitDone => synced_tx.send_replace(true),
                     Event::Apply(_) | Event::Delete(_) => true,
                 };
-                signal.sender.send_modify(|count| *count += 1);
+                signal.send_modify(|count| *count += 1);
             }
             StoreError::Ended(kind)
         });
@@ -227,12 +213,12 @@ impl Starter<'_> {
 fn readable<K: Resource>(
     kind: &'static str,
     event: Event<DeserializeGuard<K>>,
-    signal: &Signal,
+    metrics: &Metrics,
 ) -> Option<Event<K>> {
     let open = |guard: DeserializeGuard<K>| match guard.0 {
         Ok(object) => Some(object),
         Err(invalid) => {
-            signal.unreadable.fetch_add(1, Ordering::Relaxed);
+            metrics.objects_skipped.get_or_create_owned(&KindLabel { kind }).inc();
             let name = invalid.metadata.name.as_deref().unwrap_or_default();
             error!(kind, name, error = %invalid.error, "object cannot be read and is left out");
             None

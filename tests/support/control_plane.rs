@@ -79,7 +79,7 @@ impl ControlPlane {
         let client = self.server.client();
         let mut tasks = JoinSet::new();
         let mut watches = JoinSet::new();
-        let stores = Stores::start(&client, &mut watches);
+        let stores = Stores::start(&client, &self.metrics, &mut watches);
         tasks.spawn(async move { while watches.join_next().await.is_some() {} });
         // As a container that starts again in its pod: the lease is still its own.
         let params = Params::new("sluice".to_owned(), "leader".to_owned(), "pod-1".to_owned());
