@@ -110,6 +110,7 @@ impl Health {
     /// and the ledger may still have pods on it.
     pub fn discovered(&mut self, found: &[GpuInfo], now: Duration) {
         for info in found {
+            let info = GpuInfo { index: self.index_of(info), ..info.clone() };
             let record = self.gpus.entry(info.id.clone()).or_insert_with(|| Record {
                 info: info.clone(),
                 fault: None,
@@ -117,9 +118,10 @@ impl Health {
                 healthy_since: now,
                 missing: false,
             });
-            record.info = info.clone();
+            record.info = info;
             if std::mem::take(&mut record.missing) {
-                self.probed(&info.id, &Probe::Recovered, now);
+                let id = record.info.id.clone();
+                self.probed(&id, &Probe::Recovered, now);
             }
         }
         let listed = |id: &str| found.iter().any(|info| info.id == id);
@@ -130,6 +132,17 @@ impl Health {
             }
             self.probed(&id, &Probe::Bad(MISSING.to_owned()), now);
         }
+    }
+
+    /// The index that a GPU keeps while this process lives. NVML counts anew when one is lost, and
+    /// then gives another GPU the index of the lost one, which is still listed.
+    fn index_of(&self, info: &GpuInfo) -> u32 {
+        if let Some(known) = self.gpus.get(&info.id) {
+            return known.info.index;
+        }
+        let is_taken = |index: u32| self.gpus.values().any(|of| of.info.index == index);
+        let free = std::iter::once(info.index).chain(0..=u32::MAX).find(|&index| !is_taken(index));
+        free.unwrap_or(info.index)
     }
 
     /// Whether no GPU has been seen yet.
@@ -324,6 +337,22 @@ mod tests {
         assert!(!health.misses_any());
         health.probed(ID, &Probe::Good, secs(16));
         assert!(is_healthy(&health), "gone and back is the proof of a reset");
+    }
+
+    #[test]
+    fn no_two_gpus_have_one_index_when_the_driver_counts_anew() {
+        let gpu = |index: u32, id: &str| GpuInfo {
+            index,
+            id: id.to_owned(),
+            numa_node: None,
+            device_files: vec![],
+        };
+        let mut health = Health::new(Damping::with_hold(secs(1)));
+        health.discovered(&[gpu(0, "a"), gpu(1, "b"), gpu(2, "c")], secs(0));
+        // The first is lost, the others move up, and one is put in its place.
+        health.discovered(&[gpu(0, "b"), gpu(1, "c"), gpu(2, "d")], secs(1));
+        let index = |id: &str| health.list().get(id).expect("known").info.index;
+        assert_eq!(["a", "b", "c", "d"].map(index), [0, 1, 2, 3]);
     }
 
     #[test]
