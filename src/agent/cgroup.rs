@@ -26,9 +26,6 @@ pub enum Containers {
 /// How deep below the root `kubepods` is searched: one level for the controller of cgroup v1, two
 /// for a prefix.
 const SEARCH_DEPTH: usize = 4;
-/// How deep processes are searched below a pod's cgroup: the containers, and what an init system
-/// inside of one makes. Deeper than that counts as alive.
-const PROCESS_DEPTH: usize = 8;
 /// Controllers of cgroup v1, the one to look at first: kubelet makes every pod's cgroup in each.
 const V1_CONTROLLERS: [&str; 5] = ["pids", "memory", "cpu", "cpu,cpuacct", "systemd"];
 /// Kubelet's classes of pods below `kubepods`; guaranteed pods are directly in it.
@@ -79,7 +76,7 @@ impl Cgroups {
 /// What the first cgroup of the pod shows; `None` if there is none.
 fn look_in(bases: &[PathBuf], uid: &str) -> Option<Containers> {
     bases.iter().flat_map(|base| candidates(base, uid)).find_map(|path| match fs::metadata(&path) {
-        Ok(meta) if meta.is_dir() => Some(processes(&path, PROCESS_DEPTH)),
+        Ok(meta) if meta.is_dir() => Some(processes(&path)),
         Ok(_) => None,
         Err(error) if is_absent(&error) => None,
         Err(_) => Some(Containers::Unknown),
@@ -135,35 +132,34 @@ fn collect_bases(dir: &Path, depth: usize, bases: &mut Vec<PathBuf>) {
 }
 
 /// Whether a process lives in a cgroup or below it.
-fn processes(dir: &Path, depth: usize) -> Containers {
-    // cgroup v2 says so for the whole subtree, and says it until the last process has let go of
-    // its files, the GPU's among them.
-    match fs::read_to_string(dir.join("cgroup.events")) {
-        Ok(events) => {
-            let populated = events.lines().any(|line| line.trim() == "populated 1");
-            return if populated { Containers::Alive } else { Containers::Empty };
-        }
-        Err(error) if is_removed(&error) => return Containers::Gone,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(_) => return Containers::Unknown,
+///
+/// Both files count the whole subtree, and count processes of every PID namespace. `cgroup.procs`
+/// does not: under cgroup v1 it leaves out what the reader's PID namespace does not show, which
+/// for an agent in a pod is every other pod.
+fn processes(dir: &Path) -> Containers {
+    // cgroup v2 says it until the last process has let go of its files, the GPU's among them.
+    let events = read(&dir.join("cgroup.events"), |text| {
+        text.lines().any(|line| line.trim() == "populated 1")
+    });
+    // cgroup v1, controller `pids`: until the last process is reaped.
+    let count = || read(&dir.join("pids.current"), |text| text.trim() != "0");
+    match events.or_else(count) {
+        Some(found) => found,
+        // A controller that tells nothing: the pod counts for as long as its cgroup is there.
+        None if dir.exists() => Containers::Alive,
+        None => Containers::Gone,
     }
-    match fs::read_to_string(dir.join("cgroup.procs")) {
-        Ok(procs) if procs.trim().is_empty() => {}
-        Ok(_) => return Containers::Alive,
-        Err(error) if is_absent(&error) && !dir.exists() => return Containers::Gone,
-        Err(_) => return Containers::Unknown,
+}
+
+/// What a file says, by `alive`; `None` if there is no such file.
+fn read(file: &Path, alive: impl FnOnce(&str) -> bool) -> Option<Containers> {
+    match fs::read_to_string(file) {
+        Ok(text) if alive(&text) => Some(Containers::Alive),
+        Ok(_) => Some(Containers::Empty),
+        Err(error) if is_removed(&error) => Some(Containers::Gone),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(_) => Some(Containers::Unknown),
     }
-    if depth == 0 {
-        return Containers::Alive;
-    }
-    let Ok(entries) = fs::read_dir(dir) else { return Containers::Unknown };
-    for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())) {
-        match processes(&entry.path(), depth - 1) {
-            found @ (Containers::Alive | Containers::Unknown) => return found,
-            Containers::Empty | Containers::Gone => {}
-        }
-    }
-    Containers::Empty
 }
 
 /// The cgroup was removed between two reads: the kernel answers `ENODEV` then.
@@ -192,12 +188,15 @@ mod tests {
         let container = pod.join("c1");
         fs::create_dir_all(&container).expect("make cgroup");
         move |procs: &str| {
-            fs::write(pod.join("cgroup.procs"), "").expect("write");
-            fs::write(container.join("cgroup.procs"), procs).expect("write");
-            if v2 {
-                let events = format!("populated {}\nfrozen 0\n", u8::from(!procs.is_empty()));
-                fs::write(pod.join("cgroup.events"), events).expect("write");
-            }
+            // What an agent in a pod is shown of another pod under cgroup v1: nothing.
+            fs::write(container.join("cgroup.procs"), "").expect("write");
+            let alive = u8::from(!procs.is_empty());
+            let (file, text) = if v2 {
+                ("cgroup.events", format!("populated {alive}\nfrozen 0\n"))
+            } else {
+                ("pids.current", format!("{alive}\n"))
+            };
+            fs::write(pod.join(file), text).expect("write");
         }
     }
 
@@ -243,20 +242,18 @@ mod tests {
     }
 
     #[test]
-    fn deep_and_unreadable_trees_are_never_taken_for_empty() {
+    fn a_cgroup_that_tells_nothing_is_never_taken_for_empty() {
         let root = tempfile::tempdir().expect("temp folder");
-        let mut dir = root.path().join(format!("pids/kubepods/pod{UID}"));
-        for level in 0..=PROCESS_DEPTH + 1 {
-            fs::create_dir_all(&dir).expect("make");
-            fs::write(dir.join("cgroup.procs"), "").expect("write");
-            dir = dir.join(format!("level{level}"));
-        }
+        let pod = root.path().join(format!("memory/kubepods/pod{UID}"));
+        fs::create_dir_all(pod.join("c1")).expect("make");
+        fs::write(pod.join("cgroup.procs"), "").expect("write");
         let cgroups = Cgroups::new(root.path());
-        assert_eq!(cgroups.look(UID, at(0)), Containers::Alive, "deeper than it looks");
-
-        let pod = root.path().join(format!("pids/kubepods/pod{UID}"));
-        fs::remove_file(pod.join("cgroup.procs")).expect("remove");
+        assert_eq!(cgroups.look(UID, at(0)), Containers::Alive);
+        // A folder in the file's place cannot be read.
+        fs::create_dir(pod.join("pids.current")).expect("make");
         assert_eq!(cgroups.look(UID, at(0)), Containers::Unknown);
+        fs::remove_dir_all(&pod).expect("remove");
+        assert_eq!(cgroups.look(UID, at(0)), Containers::Gone);
         assert_eq!(cgroups.look("", at(0)), Containers::Unknown);
         assert_eq!(cgroups.look("../x", at(0)), Containers::Unknown);
     }

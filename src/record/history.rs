@@ -245,7 +245,7 @@ mod tests {
         }))
     }
 
-    fn node(phase: &str, holder: Value) -> GpuNode {
+    fn node(phase: &str, holder: &Value) -> GpuNode {
         let status = json!({
             "phase": phase, "freeOfTotal": "", "free": [], "reservations": holder,
             "gpus": [{"index": 0, "id": "g0", "health": "Healthy"}],
@@ -287,7 +287,7 @@ mod tests {
             "kind": "Direct", "state": "Running", "gpus": ["g0"],
             "since": "1970-01-01T00:00:00Z",
         }]);
-        let notes = history.node(&node("Exclusive", holder.clone()), Millis(1_000));
+        let notes = history.node(&node("Exclusive", &holder), Millis(1_000));
         let phase = json!({
             "event": "phase", "node": "n1", "phase": "Exclusive", "for": "n/big", "time_ms": 1_000,
         });
@@ -296,6 +296,6 @@ mod tests {
             lines(&notes),
             ["    1.0 s  n1  █  Exclusive for big  (queues: 0 small, 0 large)"]
         );
-        assert_eq!(history.node(&node("Exclusive", holder), Millis(2_000)), []);
+        assert_eq!(history.node(&node("Exclusive", &holder), Millis(2_000)), []);
     }
 }

@@ -8,7 +8,7 @@ use crate::support::{problem, quick};
 
 fn report() -> Report {
     let mut problem = problem("5-small-jobs");
-    problem.jobs[7].name = "a<b>&\"c\"".to_owned();
+    "a<b>&\"c\"".clone_into(&mut problem.jobs[7].name);
     let names = [Name::FifoStrictPeak, Name::EasyElastic, Name::PlanOnline];
     let entries = names.map(|name| play(&problem, name, &quick()).unwrap()).to_vec();
     Report {
