@@ -118,6 +118,8 @@ pub struct Planner {
     fragmentation: Option<Fragmentation>,
     /// When what was started is expected to end.
     expected: BTreeMap<usize, u64>,
+    /// What was started, and whatever has ended.
+    started: BTreeSet<usize>,
     rejected: Vec<usize>,
     explanations: Vec<Explanation>,
     /// Schedules tried in all, and times planned.
@@ -137,6 +139,7 @@ impl Planner {
             planned: false,
             fragmentation: None,
             expected: BTreeMap::new(),
+            started: BTreeSet::new(),
             rejected: Vec::new(),
             explanations: Vec::new(),
             tried: 0,
@@ -160,9 +163,11 @@ impl Planner {
         let mut profile = occupied(moment, target);
         self.place_impatient(moment, &mut profile);
         let known: Vec<usize> = if self.settings.clairvoyant {
-            let open = |job: &usize| !moment.state.running.contains_key(job);
-            let all = 0..problem.jobs.len();
-            all.filter(open).filter(|job| !self.plan.contains_key(job)).collect()
+            let open = |job: &usize| {
+                let begun = self.started.contains(job) || moment.state.running.contains_key(job);
+                !begun && !self.plan.contains_key(job) && !self.rejected.contains(job)
+            };
+            (0..problem.jobs.len()).filter(open).collect()
         } else {
             self.waiting.iter().copied().filter(|job| !self.plan.contains_key(job)).collect()
         };
@@ -314,6 +319,7 @@ impl Planner {
     /// Whether something ran shorter or longer than it was expected to.
     fn surprised(&mut self, moment: &Moment<'_>) -> bool {
         let now = moment.now_ms;
+        self.started.extend(moment.ended);
         let early = moment.ended.iter().any(|job| {
             let expected = self.expected.remove(job);
             expected.is_some_and(|end| end > now)
@@ -355,6 +361,7 @@ impl Policy for Planner {
         }
         starts.extend(fill);
         for &(job, place) in &starts {
+            self.started.insert(job);
             self.expected.insert(job, moment.now_ms + problem.jobs[job].estimate_ms);
             self.explain(&moment, job, place, &target);
         }
