@@ -4,6 +4,10 @@
 #[cfg(feature = "cluster")]
 const CONTRACTS: [&str; 2] = ["deviceplugin/v1beta1/api.proto", "podresources/v1/api.proto"];
 
+#[cfg_attr(
+    not(feature = "cluster"),
+    expect(clippy::unnecessary_wraps, reason = "only the cluster part compiles contracts")
+)]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=proto");
