@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(slots[1].start, 0);
         kernel.take(GpuSet(0b1100_0001), 0, 3);
         kernel.schedule(&[0, 1], &mut slots);
-        assert_eq!(slots[0].start, 5);
+        assert_eq!(slots[0].start, 4);
         assert_eq!(slots[1], Slot { start: 0, gpus: GpuSet(0b0000_0010) });
     }
 }
