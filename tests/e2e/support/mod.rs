@@ -78,7 +78,12 @@ pub(crate) fn run_cases(mut arguments: Arguments, cases: Vec<Case>) -> ExitCode 
                     let _ = shared.set(connect().map_err(|error| told(&error))?);
                 }
                 let (runtime, cluster) = shared.get().ok_or("no cluster")?;
-                runtime.block_on(scenario::run(cluster.clone(), case)).map_err(|error| told(&error))
+                let name = case.name;
+                runtime.block_on(scenario::run(cluster.clone(), case)).map_err(|error| {
+                    let failed = told(&error);
+                    report::keep(name, failed.message().unwrap_or_default());
+                    failed
+                })
             })
         })
         .collect();

@@ -35,6 +35,16 @@ pub(super) async fn cluster(world: &World) -> String {
     text
 }
 
+/// Puts the report of a failed scenario into a file at once: the summary comes at the end only.
+pub(super) fn keep(name: &str, text: &str) {
+    let folder = command::repository().join("out/e2e");
+    let path = folder.join(format!("{}.txt", name.replace("::", "-")));
+    match std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, text)) {
+        Ok(()) => eprintln!("e2e: {name}: see {}", path.display()),
+        Err(error) => eprintln!("e2e: cannot write {}: {error}", path.display()),
+    }
+}
+
 fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     let mut shown = all[all.len().saturating_sub(lines)..].join("\n");
