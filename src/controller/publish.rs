@@ -57,21 +57,27 @@ impl Publisher {
         }
         self.count(record);
         if record.tone > Tone::Quiet {
-            self.event(record, regarding(record));
+            self.event(record, regarding(record), None);
         }
         if record.reason == BYPASSED {
-            self.event(record, object("GpuPool", &record.pool));
+            // Events that differ only in their words are counted as one that came again.
+            self.event(record, object("GpuPool", &record.pool), Some(regarding(record)));
         }
     }
 
-    fn event(&self, record: &Record, regarding: ObjectReference) {
+    fn event(
+        &self,
+        record: &Record,
+        regarding: ObjectReference,
+        secondary: Option<ObjectReference>,
+    ) {
         let warning = record.tone == Tone::Warning;
         let event = Event {
             type_: if warning { EventType::Warning } else { EventType::Normal },
             reason: record.reason.to_owned(),
             note: Some(cut(&record.message)),
             action: record.reason.to_owned(),
-            secondary: None,
+            secondary,
         };
         if self.events.try_send((event, regarding)).is_err() {
             self.metrics.outbox_dropped.get_or_create_owned(&LABEL).inc();

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::ledger::Decided;
@@ -273,12 +275,28 @@ fn pods(look: &tell::Look<'_>, memory: &mut Memory, plan: &mut Plan) {
         let served = served.filter(|&job| pool.job(job).is_some());
         let sequence = served.and_then(Ids::sequence);
         if let Some(sequence) = sequence.filter(|number| pod.sequence != Some(*number)) {
-            later.push(Action::Number { pod: pod.who.clone(), sequence });
+            later.push((&**pod, sequence));
         }
     }
     memory.retain(|uid| world.pods.contains_key(uid));
     plan.actions.append(&mut words);
-    plan.actions.append(&mut later);
+    plan.actions.append(&mut numbers(later));
+}
+
+/// Numbers to record. Of pods created in the same second, which only their numbers keep in order,
+/// one at a time and the lowest first: after a crash those without one come after those with one.
+fn numbers(unrecorded: Vec<(&PodFacts, u64)>) -> Vec<Action> {
+    let mut lowest: BTreeMap<Millis, u64> = BTreeMap::new();
+    for (pod, sequence) in &unrecorded {
+        let least = lowest.entry(pod.created).or_insert(*sequence);
+        *least = (*least).min(*sequence);
+    }
+    let first = |(pod, sequence): &(&PodFacts, u64)| lowest.get(&pod.created) == Some(sequence);
+    unrecorded
+        .into_iter()
+        .filter(first)
+        .map(|(pod, sequence)| Action::Number { pod: pod.who.clone(), sequence })
+        .collect()
 }
 
 /// A pod with GPUs: once the ledger shows them it is told and nominated, then its gate goes.

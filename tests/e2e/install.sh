@@ -5,8 +5,10 @@ set -euo pipefail
 folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repository=$(cd "$folder/../.." && pwd)
 
-# What an interrupted run has left.
-kubectl delete namespace --selector sluice-e2e=scenario --ignore-not-found
+# What an interrupted run has left; a scenario that installs anew has its own still.
+if [[ ! ${SLUICE_E2E_INSIDE:-} ]]; then
+  kubectl delete namespace --selector sluice-e2e=scenario --ignore-not-found
+fi
 
 # The tag of the image stays the same from build to build. What ran at the last install is noted on the deployment.
 deployment=deployment/sluice-controller

@@ -1,18 +1,20 @@
 //! The chart's life under running pods: upgraded they do not notice, uninstalled nothing is left.
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result, ensure};
 use sluice::api::NodePhase;
 
 use crate::support::pods::{self, large, small};
 use crate::support::{RELEASE, SYSTEM, Scenario, command};
 
-/// `helm upgrade` from the chart of this checkout, with further values.
-async fn upgrade(further: &[&str]) -> Result<()> {
+/// `helm upgrade` to a chart, with further values.
+async fn upgrade(chart: &Path, further: &[&str]) -> Result<()> {
     let repository = command::repository();
     let path = |relative: &str| repository.join(relative).display().to_string();
-    let (chart, demo, own) =
-        (path("charts/sluice"), path("examples/demo-values.yaml"), path("tests/e2e/values.yaml"));
-    let mut words = vec!["upgrade", RELEASE, &chart, "--namespace", SYSTEM];
+    let (demo, own) = (path("examples/demo-values.yaml"), path("tests/e2e/values.yaml"));
+    let chart = chart.to_str().context("the path is text")?;
+    let mut words = vec!["upgrade", RELEASE, chart, "--namespace", SYSTEM];
     words.extend(["--values", &demo, "--values", &own, "--wait", "--timeout", "3m"]);
     words.extend(further);
     command::run("helm", &words).await.map(drop)
@@ -42,16 +44,23 @@ pub(crate) async fn upgrade_disturbs_nothing(s: &Scenario) -> Result<()> {
     s.create(small("late")).await?;
     s.waiting(&["big", "late"]).await?;
 
-    // As if the definition came from an older chart, with fewer columns.
+    // An older chart, whose definition of the ledger had fewer columns.
+    let chart = command::repository().join("charts/sluice");
+    let older = s.folder.join("older");
+    let (from, to) = (chart.display().to_string(), older.display().to_string());
+    command::run("cp", &["-r", &from, &to]).await?;
+    let definition = older.join("files/crds/gpunodes.yaml");
+    let text = std::fs::read_to_string(&definition)?;
+    std::fs::write(&definition, text.replace("name: Drained-By", "name: Older"))?;
     let crd = "gpunodes.sluice.dev";
-    let full = columns(crd).await?;
-    let column = "/spec/versions/0/additionalPrinterColumns/0";
-    let patch = format!(r#"[{{"op": "remove", "path": "{column}"}}]"#);
-    command::run("kubectl", &["patch", "crd", crd, "--type=json", "--patch", &patch]).await?;
-    ensure!(columns(crd).await? != full, "the column was not taken away");
+    upgrade(&older, &[]).await?;
+    ensure!(columns(crd).await?.contains("Older"), "the older definition is not in force");
+    runs_on(s, &["s-1", "s-2"])?;
 
-    upgrade(&["--set", "controller.replicas=1", "--set", "defaultPool.spec.waveSize=4"]).await?;
-    ensure!(columns(crd).await? == full, "the upgrade did not bring the column back");
+    let values = ["--set", "controller.replicas=1", "--set", "defaultPool.spec.waveSize=4"];
+    upgrade(&chart, &values).await?;
+    let now = columns(crd).await?;
+    ensure!(now.contains("Drained-By") && !now.contains("Older"), "not upgraded: {now}");
     let replicas = ["get", "deployment", "sluice-controller", "-n", SYSTEM, "-o", "json"];
     let deployment: serde_json::Value =
         serde_json::from_str(&command::run("kubectl", &replicas).await?)?;
@@ -65,7 +74,7 @@ pub(crate) async fn upgrade_disturbs_nothing(s: &Scenario) -> Result<()> {
     s.finish(&["s-1", "s-2"]).await?;
     s.running(&["big"]).await?;
     // And back, under a large.
-    upgrade(&["--set", "defaultPool.spec.waveSize=8"]).await?;
+    upgrade(&chart, &["--set", "defaultPool.spec.waveSize=8"]).await?;
     runs_on(s, &["big"])?;
     s.finish(&["big"]).await?;
     s.running(&["late"]).await?;

@@ -378,3 +378,24 @@ fn numbers_are_recorded_on_pods() {
     scene.put(pod("s", "small", 0, numbered));
     assert_eq!(number(&scene), None);
 }
+
+#[test]
+fn of_one_second_the_lowest_number_is_recorded_first() {
+    let mut scene = Scene::with(&["n"], json!({"paused": true}));
+    for (name, created) in [("a", 0), ("b", 0), ("c", 5)] {
+        scene.put(pod(name, "small", created, json!({})));
+    }
+    scene.settle();
+    let numbers = |scene: &Scene| {
+        let plan = scene.plan(&mut Memory::default());
+        let number = |action| match action {
+            Action::Number { pod, .. } => Some(pod.name),
+            _ => None,
+        };
+        plan.actions.into_iter().filter_map(number).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(&scene), ["a", "c"]);
+    let numbered = json!({"metadata": {"annotations": {"sluice.dev/sequence": "1"}}});
+    scene.put(pod("a", "small", 0, numbered));
+    assert_eq!(numbers(&scene), ["b", "c"]);
+}

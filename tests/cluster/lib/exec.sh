@@ -6,9 +6,11 @@ cluster_environment() {
   PATH=$(tools_folder):$PATH
   KUBECONFIG=$STATE/admin.kubeconfig
   SLUICE_CLUSTER=$NAME
+  # kubectl and helm remember what a server serves by its address, and every cluster has the same one.
+  KUBECACHEDIR=$STATE/kube-cache
   CONTAINERD_ADDRESS=/run/containerd/containerd.sock
   CONTAINERD_NAMESPACE=k8s.io
-  export PATH KUBECONFIG SLUICE_CLUSTER CONTAINERD_ADDRESS CONTAINERD_NAMESPACE
+  export PATH KUBECONFIG KUBECACHEDIR SLUICE_CLUSTER CONTAINERD_ADDRESS CONTAINERD_NAMESPACE
   # Proxies of the machine cannot be reached from in here, and would be asked for the API server.
   unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY
 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::json;
+use sluice::api::names::ANNOTATION_SEQUENCE;
 use sluice::api::{GpuNodeStatus, GpuPoolStatus, NodePhase};
 
 use super::pods::{self, Draft};
@@ -182,11 +183,15 @@ impl Scenario {
         .await
     }
 
-    /// Waits until these pods wait, each with a reason that Sluice wrote.
-    pub(crate) async fn waiting(&self, names: &[&str]) -> Result<()> {
-        self.until(&format!("{names:?} wait, with a reason"), |view| {
-            let waits = |name: &&str| view.pod(name).and_then(pods::waits_because).is_some();
-            names.iter().all(waits).then_some(())
+    /// Waits until these pods wait, each with a reason and a place in the queue that Sluice wrote.
+    pub(crate) async fn waiting(&self, waiting: &[&str]) -> Result<()> {
+        self.until(&format!("{waiting:?} wait, with a reason"), |view| {
+            let waits = |name: &&str| {
+                let pod = view.pod(name)?;
+                pod.annotations().get(ANNOTATION_SEQUENCE)?;
+                pods::waits_because(pod)
+            };
+            waiting.iter().all(|name| waits(name).is_some()).then_some(())
         })
         .await
     }
