@@ -15,14 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
+use super::calls::{Call, Calls};
 use super::catch_up::catch_up;
 use super::pools::PoolState;
 use super::publish::Publisher;
-use super::retries::Retries;
 use super::view::View;
 use super::writer::{Answer, Writer};
 use super::{Context, Error};
@@ -37,13 +36,6 @@ use crate::translate::strays::{All, Strays};
 const GATHER: Duration = Duration::from_millis(3);
 /// Everything is looked at anew after this long, whether something changed or not.
 const AUDIT: Duration = Duration::from_secs(1);
-/// Time between two writes of a ledger for which nothing waits.
-const COALESCE: Duration = Duration::from_millis(250);
-/// Calls under way at a time that something waits for.
-const URGENT_MAX: usize = 24;
-/// Calls under way at a time that nothing waits for.
-const REST_MAX: usize = 8;
-
 /// Leads whenever this replica holds the lease, until `stop` is cancelled.
 pub(super) async fn run(context: Context, stop: CancellationToken) -> Result<(), Error> {
     let (publisher, events) = Publisher::new(context.client.clone(), context.metrics.clone());
@@ -73,18 +65,7 @@ struct Engine<'a> {
     view: View,
     pools: BTreeMap<String, PoolState>,
     strays: Strays,
-    calls: JoinSet<(Call, Answer)>,
-    under_way: BTreeMap<Target, bool>,
-    retries: Retries,
-    /// When ledgers were last written.
-    written_at: BTreeMap<Target, Instant>,
-}
-
-/// What a call under way is for.
-struct Call {
-    target: Target,
-    pool: String,
-    urgent: bool,
+    calls: Calls,
 }
 
 /// Why the engine starts over.
@@ -104,7 +85,7 @@ impl<'a> Engine<'a> {
             let StartOver(why) = engine.rounds().await;
             warn!(why, "starting over from the ledgers");
             // Writes under way end first, so that what is read next includes them.
-            while engine.calls.join_next().await.is_some() {}
+            while engine.calls.next().await.is_some() {}
         }
     }
 
@@ -117,10 +98,7 @@ impl<'a> Engine<'a> {
             view: View::default(),
             pools: BTreeMap::new(),
             strays: Strays::default(),
-            calls: JoinSet::new(),
-            under_way: BTreeMap::new(),
-            retries: Retries::default(),
-            written_at: BTreeMap::new(),
+            calls: Calls::default(),
         }
     }
 
@@ -139,14 +117,14 @@ impl<'a> Engine<'a> {
                     }
                     tokio::time::sleep(GATHER).await;
                 }
-                Some(done) = self.calls.join_next() => {
+                Some(done) = self.calls.next() => {
                     if let Err(start_over) = self.answered(done) {
                         return start_over;
                     }
                 }
                 () = tokio::time::sleep(wake) => {}
             }
-            while let Some(done) = self.calls.try_join_next() {
+            while let Some(done) = self.calls.try_next() {
                 if let Err(start_over) = self.answered(done) {
                     return start_over;
                 }
@@ -165,7 +143,7 @@ impl<'a> Engine<'a> {
             // Those that are left write theirs again soon.
             self.context.metrics.forget_pools();
         }
-        let busy: BTreeSet<Target> = self.under_way.keys().cloned().collect();
+        let busy = self.calls.busy();
         let mut wake = now + Millis(u64::try_from(AUDIT.as_millis()).unwrap_or(u64::MAX));
         for (name, members) in &members {
             let state = self.pools.entry(name.clone()).or_default();
@@ -184,7 +162,7 @@ impl<'a> Engine<'a> {
             }
             wake = wake.min(state.next_wakeup(now).unwrap_or(wake));
             self.start(name, plan.actions, now);
-            if self.may_start(&Target::Pool(name.clone()), false, now) {
+            if self.calls.may_start(&Target::Pool(name.clone()), false, now) {
                 let state = self.pools.get_mut(name);
                 let status = state.and_then(|s| s.status_due(&world, &self.context.metrics));
                 self.write_status(name, status);
@@ -192,12 +170,7 @@ impl<'a> Engine<'a> {
             self.publish(name);
         }
         self.tidy_strays(&members, now);
-        self.written_at.retain(|_, at| at.elapsed() < COALESCE);
-        if !self.written_at.is_empty() {
-            wake = wake.min(now + Millis(COALESCE.as_millis().try_into().unwrap_or(u64::MAX)));
-        }
-        self.retries.tidy(now);
-        wake = self.retries.next(now).map_or(wake, |until| wake.min(until));
+        wake = self.calls.tidy(now).map_or(wake, |until| wake.min(until));
         Ok(Duration::from_millis(wake.since(now).0.max(1)))
     }
 
@@ -221,56 +194,35 @@ impl<'a> Engine<'a> {
         pressing.sort_by_key(|action| !action.urgent());
         for action in pressing {
             let (target, urgent) = (action.target(), action.urgent());
-            if self.may_start(&target, urgent, now) && (urgent || self.is_quiet(&target)) {
+            if self.calls.may_start(&target, urgent, now) {
                 if let Target::Ledger(node) = &target
                     && let Some(state) = self.pools.get_mut(pool)
                 {
                     state.records.write_starts(node);
                 }
                 let writer = self.writer.clone();
-                self.call(pool, target, urgent, async move { writer.carry_out(action, now).await });
+                let call = async move { writer.carry_out(action, now).await };
+                self.calls.start(pool, target, urgent, call);
             }
         }
-    }
-
-    fn may_start(&self, target: &Target, urgent: bool, now: Millis) -> bool {
-        let most = if urgent { URGENT_MAX } else { REST_MAX };
-        let busy = self.under_way.values().filter(|&&other| other == urgent).count();
-        busy < most && !self.retries.must_wait(target, now) && !self.under_way.contains_key(target)
-    }
-
-    /// Whether a ledger has not been written for a while: what nobody waits for is written
-    /// together.
-    fn is_quiet(&self, target: &Target) -> bool {
-        self.written_at.get(target).is_none_or(|at| at.elapsed() >= COALESCE)
-    }
-
-    fn call(
-        &mut self,
-        pool: &str,
-        target: Target,
-        urgent: bool,
-        call: impl Future<Output = Answer> + Send + 'static,
-    ) {
-        self.under_way.insert(target.clone(), urgent);
-        let call_for = Call { target, pool: pool.to_owned(), urgent };
-        self.calls.spawn(async move { (call_for, call.await) });
     }
 
     fn write_status(&mut self, name: &str, status: Option<GpuPoolStatus>) {
         let Some(status) = status else { return };
         let (writer, pool) = (self.writer.clone(), name.to_owned());
         let target = Target::Pool(name.to_owned());
-        self.call(name, target, false, async move { writer.write_pool(&pool, &status).await });
+        let call = async move { writer.write_pool(&pool, &status).await };
+        self.calls.start(name, target, false, call);
     }
 
     /// Publishes what is decided and written.
     fn publish(&mut self, name: &str) {
         let writing: BTreeSet<String> = self
-            .under_way
-            .keys()
+            .calls
+            .busy()
+            .into_iter()
             .filter_map(|target| match target {
-                Target::Ledger(node) => Some(node.clone()),
+                Target::Ledger(node) => Some(node),
                 Target::Pod(_) | Target::Eviction(_) | Target::Node(_) | Target::Pool(_) => None,
             })
             .collect();
@@ -291,16 +243,12 @@ impl<'a> Engine<'a> {
                 return Err(StartOver("a write panicked".to_owned()));
             }
         };
-        self.under_way.remove(&call.target);
         let now = self.context.clock.now();
-        if !matches!(answer, Answer::Failed(_) | Answer::Gone) {
-            self.retries.succeeded(&call.target);
-        }
+        self.calls.settled(&call, &answer, now);
         match answer {
             Answer::Ledger(ledger) => {
                 let name = ledger.metadata.name.clone().unwrap_or_default();
                 self.view.saw_ledger(*ledger, None);
-                self.written_at.insert(call.target.clone(), crate::clock::instant());
                 if let Some(state) = self.pools.get_mut(&call.pool) {
                     for record in state.records.written(&name) {
                         self.publisher.publish(&record);
@@ -310,12 +258,8 @@ impl<'a> Engine<'a> {
             Answer::Created(ledger) => self.view.saw_ledger(*ledger, Some(now)),
             Answer::Pod(pod) => self.view.wrote_pod(&pod),
             Answer::Node(node) => self.view.wrote_node(&node),
-            Answer::Done => {}
-            // Until the watch says so too, each look would write to it once more.
-            Answer::Gone => {
-                self.retries.failed(&call.target, now);
-                debug!(target = ?call.target, "object is gone");
-            }
+            Answer::Gone => debug!(target = ?call.target, "object is gone"),
+            Answer::Done | Answer::Failed(_) => {}
             Answer::Overtaken { read, fresh } => {
                 let mine = owned(&read);
                 let theirs = owned(&fresh.status.clone().unwrap_or_default());
@@ -324,11 +268,6 @@ impl<'a> Engine<'a> {
                 if mine != theirs {
                     return Err(StartOver(format!("somebody else wrote the ledger of {name}")));
                 }
-            }
-            Answer::Failed(error) => {
-                let attempts = self.retries.failed(&call.target, now);
-                let (target, urgent) = (&call.target, call.urgent);
-                warn!(?target, urgent, attempts, %error, "write failed");
             }
         }
         Ok(())

@@ -5,6 +5,7 @@
 //! with a name; one that ends before it is told to ends the process, which starts again from what
 //! the API server knows.
 
+mod calls;
 mod catch_up;
 mod engine;
 pub mod lease;

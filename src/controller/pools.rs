@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
 use super::Context;
 use super::publish::seconds;
 use super::view::View;
 use crate::api::{GpuPool, GpuPoolStatus};
+use crate::clock::instant;
 use crate::metrics::{GpuLabel, Metrics, PhaseLabel, PoolLabel, ShapeLabel, ShapeValue};
 use crate::policy::{Config, Decision, Millis, Pool, Shape};
 use crate::translate::members::Members;
@@ -21,7 +24,9 @@ use crate::translate::time::millis;
 use crate::translate::{Known, PodFacts, World, diff, pool as settings};
 
 /// Time between two writes of a pool's status.
-const STATUS_EVERY: Millis = Millis(500);
+const STATUS_EVERY: Duration = Duration::from_millis(500);
+/// After how long a status that was written and is not shown is written again.
+const STATUS_AGAIN: Duration = Duration::from_secs(5);
 
 /// One pool.
 #[derive(Default)]
@@ -37,7 +42,7 @@ pub(super) struct PoolState {
     stepped_at: Option<Millis>,
     /// GPU time behind closed gates that is not yet in the figures.
     idle_gpu_ms: u64,
-    status_at: Millis,
+    status_at: Option<Instant>,
     status_sent: Option<GpuPoolStatus>,
 }
 
@@ -158,17 +163,18 @@ impl PoolState {
     /// The status to write, if the object shows another one and enough time has passed.
     pub(super) fn status_due(&mut self, world: &World, metrics: &Metrics) -> Option<GpuPoolStatus> {
         let Run { pool, known } = self.run.as_ref()?;
-        if world.now < self.status_at + STATUS_EVERY {
+        let waited = self.status_at.map_or(Duration::MAX, |at| at.elapsed());
+        if waited < STATUS_EVERY {
             return None;
         }
         let status = status::render(pool, known, world, &self.troubles);
         self.figures(world, &status, metrics);
         // The watch may trail our own last write, so that is compared as well.
         let shown = world.pool.status.as_ref() == Some(&status);
-        if shown || self.status_sent.as_ref() == Some(&status) && world.now < self.resend_at() {
+        if shown || self.status_sent.as_ref() == Some(&status) && waited < STATUS_AGAIN {
             return None;
         }
-        self.status_at = world.now;
+        self.status_at = Some(instant());
         self.status_sent = Some(status.clone());
         Some(status)
     }
@@ -177,15 +183,12 @@ impl PoolState {
     pub(super) fn unusable(&mut self, object: &GpuPool, now: Millis) -> Option<GpuPoolStatus> {
         let why = self.troubles.bad_spec.as_deref().filter(|_| self.run.is_none())?;
         let status = status::unusable(object, why, now);
-        let due = now >= self.status_at + STATUS_EVERY && object.status.as_ref() != Some(&status);
+        let waited = self.status_at.map_or(Duration::MAX, |at| at.elapsed());
+        let due = waited >= STATUS_EVERY && object.status.as_ref() != Some(&status);
         due.then(|| {
-            self.status_at = now;
+            self.status_at = Some(instant());
             status
         })
-    }
-
-    fn resend_at(&self) -> Millis {
-        self.status_at + Millis(STATUS_EVERY.0 * 10)
     }
 
     /// Brings the pool's figures up to date.
