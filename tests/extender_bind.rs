@@ -237,6 +237,20 @@ async fn a_pod_deleted_in_between_gives_its_gpus_back() {
 }
 
 #[tokio::test]
+async fn a_pod_deleted_after_a_binding_that_may_have_counted_keeps_its_gpus() {
+    let rig = Rig::reserved();
+    rig.server.fault(&post(), Fault::LoseReply);
+    let remove = |server: &ApiServer| server.remove(&pod_path("a"));
+    rig.server.fault(&read_pod(), Fault::Before(Box::new(remove)));
+    let error = rig.bind().await;
+    assert!(error.contains("is gone, and may have run"), "{error}");
+    rig.expect_ledger(ReservationState::Bound, true, 10, 2);
+    // Whoever finds the claim knows no more.
+    assert_eq!(rig.bind().await, "pod team/pod-a with UID a is gone");
+    rig.expect_ledger(ReservationState::Bound, true, 10, 2);
+}
+
+#[tokio::test]
 async fn another_pod_of_the_same_name_is_not_bound() {
     let rig = Rig::reserved();
     rig.server.change(&pod_path("a"), |pod| pod["metadata"]["uid"] = json!("c"));

@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use super::calls::{CallError, Calls};
-use super::claim::Claims;
+use super::claim::{Claimed, Claims};
 use super::filter::Ledgers;
 use super::wire::BindArgs;
 
@@ -114,16 +114,18 @@ impl<L: Ledgers> Binder<L> {
     pub(super) async fn bind(&self, args: &BindArgs, limit: Duration) -> Result<(), BindError> {
         let claim_and_post = async {
             complete(args)?;
-            self.claims.claim(&args.node, &args.pod_uid).await?;
-            Ok(self.post(args).await)
+            let claimed = self.claims.claim(&args.node, &args.pod_uid).await?;
+            Ok((claimed, self.post(args).await))
         };
-        let posted = match tokio::time::timeout(limit, claim_and_post).await {
-            Ok(claimed) => claimed?,
-            Err(_) => Err(BindError::Unclear(format!("not bound within {limit:?}"))),
+        let (claimed, posted) = match tokio::time::timeout(limit, claim_and_post).await {
+            Ok(result) => result?,
+            Err(_) => {
+                let error = BindError::Unclear(format!("not bound within {limit:?}"));
+                (Claimed::Found, Err(error))
+            }
         };
-        // With an unclear answer the Binding may still arrive, so the GPUs stay claimed. To undo
-        // the claim is outside the limit: half undone would be worse than late.
-        if posted.as_ref().is_err_and(|error| !matches!(error, BindError::Unclear(_))) {
+        // To undo the claim is outside the limit: half undone would be worse than late.
+        if posted.as_ref().is_err_and(|error| took_no_effect(claimed, error)) {
             self.claims.give_back(&args.node, &args.pod_uid).await;
         }
         posted
@@ -138,8 +140,16 @@ impl<L: Ledgers> Binder<L> {
                 Err(failure) => failure,
             };
             tracing::debug!(uid = args.pod_uid, error = %failure, "no binding, reading the pod");
-            if self.is_bound(args, &failure).await? {
-                return Ok(());
+            match self.is_bound(args, &failure).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // One of these calls may have bound the pod, and it may have run since.
+                Err(gone @ BindError::PodGone { .. })
+                    if attempt > 1 || matches!(failure, CallError::Unclear(_)) =>
+                {
+                    return Err(BindError::Unclear(format!("{gone}, and may have run")));
+                }
+                Err(error) => return Err(error),
             }
             match failure {
                 CallError::Unclear(_) if attempt < POST_ATTEMPTS => attempt += 1,
@@ -172,6 +182,18 @@ impl<L: Ledgers> Binder<L> {
             Some(node) if node == args.node => Ok(true),
             Some(node) => Err(BindError::Elsewhere(node)),
         }
+    }
+}
+
+/// Whether an error proves that no Binding of the pod ever took effect, nor will. With an unclear
+/// answer it may still arrive. A pod that is gone may have been bound by an earlier call, which
+/// made the claim; its containers may live on after it was deleted by force, so that the claim
+/// stays, and the controller asks the node.
+fn took_no_effect(claimed: Claimed, error: &BindError) -> bool {
+    match error {
+        BindError::Unclear(_) => false,
+        BindError::PodGone { .. } => claimed == Claimed::Made,
+        _ => true,
     }
 }
 

@@ -56,14 +56,23 @@ impl Queue {
     }
 }
 
+/// Where a claim comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claimed {
+    /// This call made it.
+    Made,
+    /// It was there: an earlier call made it, or this one did and the answer was lost.
+    Found,
+}
+
 /// One pod that waits for its claim.
 struct Claim {
     uid: String,
-    answer: oneshot::Sender<Result<(), BindError>>,
+    answer: oneshot::Sender<Result<Claimed, BindError>>,
 }
 
 impl Claim {
-    fn answer(self, answer: Result<(), BindError>) {
+    fn answer(self, answer: Result<Claimed, BindError>) {
         // Whoever asked may have run out of time; the claim is in the ledger all the same.
         let _ = self.answer.send(answer);
     }
@@ -75,7 +84,7 @@ impl<L: Ledgers> Claims<L> {
     }
 
     /// Moves the reservation of a pod from Reserved to Bound, or finds it there.
-    pub(super) async fn claim(&self, node: &str, uid: &str) -> Result<(), BindError> {
+    pub(super) async fn claim(&self, node: &str, uid: &str) -> Result<Claimed, BindError> {
         let queue = self.queue(node);
         let (answer, answered) = oneshot::channel();
         queue.push(Claim { uid: uid.to_owned(), answer });
@@ -100,7 +109,7 @@ impl<L: Ledgers> Claims<L> {
             && let Ok(written) = self.write(&next).await
         {
             *last = Some(written);
-            return claims.into_iter().for_each(|claim| claim.answer(Ok(())));
+            return claims.into_iter().for_each(|claim| claim.answer(Ok(Claimed::Made)));
         }
         let mut pause = WRITE_PAUSE;
         let mut reason = CallError::Conflict(String::new());
@@ -108,7 +117,7 @@ impl<L: Ledgers> Claims<L> {
             reason = match self.try_claims(node, &mut claims).await {
                 Ok(written) => {
                     *last = written;
-                    return claims.into_iter().for_each(|claim| claim.answer(Ok(())));
+                    return claims.into_iter().for_each(|claim| claim.answer(Ok(Claimed::Made)));
                 }
                 Err(failure @ (CallError::NotFound(_) | CallError::Refused(_))) => {
                     reason = failure;
@@ -141,7 +150,7 @@ impl<L: Ledgers> Claims<L> {
         for claim in std::mem::take(claims) {
             match self.may_claim(&ledger, &claim.uid) {
                 Ok(May::Claim) => promised.push(claim),
-                Ok(May::Done) => claim.answer(Ok(())),
+                Ok(May::Done) => claim.answer(Ok(Claimed::Found)),
                 Err(error) => claim.answer(Err(error)),
             }
         }
