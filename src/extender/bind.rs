@@ -117,13 +117,11 @@ impl<L: Ledgers> Binder<L> {
             let claimed = self.claims.claim(&args.node, &args.pod_uid).await?;
             Ok((claimed, self.post(args).await))
         };
-        let (claimed, posted) = match tokio::time::timeout(limit, claim_and_post).await {
-            Ok(result) => result?,
-            Err(_) => {
-                let error = BindError::Unclear(format!("not bound within {limit:?}"));
-                (Claimed::Found, Err(error))
-            }
+        let Ok(result) = tokio::time::timeout(limit, claim_and_post).await else {
+            // The Binding may still arrive, so the GPUs stay claimed.
+            return Err(BindError::Unclear(format!("not bound within {limit:?}")));
         };
+        let (claimed, posted) = result?;
         // To undo the claim is outside the limit: half undone would be worse than late.
         if posted.as_ref().is_err_and(|error| took_no_effect(claimed, error)) {
             self.claims.give_back(&args.node, &args.pod_uid).await;
