@@ -9,7 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::PodRef;
+use super::{Counters, PodRef};
 
 /// Nodes that share two queues and one policy.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -193,6 +193,9 @@ pub struct GpuPoolStatus {
     pub small: ShapeStatus,
     /// Whole-node larges: queue, running, counters.
     pub whole_node_large: ShapeStatus,
+    /// The part of the counters that no node's ledger holds: of nodes that are gone, and of pods
+    /// deleted while they waited.
+    pub elsewhere: Counters,
     /// GPUs of all nodes of the pool.
     pub gpus: GpuTotals,
     /// Nodes of the pool, by phase.

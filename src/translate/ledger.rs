@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::node::{index, plain_id, plain_index};
 use super::pod::shape_name;
 use super::status::condition;
+use super::text::subject;
 use super::time::{began, ends};
 use super::{Ids, Known, World};
 use crate::api::{
@@ -241,7 +242,6 @@ pub fn counters(counters: &ShapeCounters) -> api::ShapeCounters {
 }
 
 fn conditions(node: &Node, known: &Known, world: &World, base: &GpuNodeStatus) -> Vec<Condition> {
-    let names = |pods: Vec<PodRef>| super::text::pods(&pods);
     let unhealthy = node.spec.gpus.minus(node.spec.healthy);
     let overdue = node.gate().is_some_and(|gate| gate.overdue);
     let strangers: Vec<PodRef> = node
@@ -259,8 +259,8 @@ fn conditions(node: &Node, known: &Known, world: &World, base: &GpuNodeStatus) -
         (false, "TakesNoWork", message.to_owned())
     };
     let drain = if overdue {
-        let holders = names(holders(node, &known.ids));
-        (true, "Overdue", format!("The drain has outlasted its limit; {holders} still hold GPUs."))
+        let holders = subject(&holders(node, &known.ids), "still holds", "still hold");
+        (true, "Overdue", format!("The drain has outlasted its limit; {holders} GPUs."))
     } else {
         (false, "InTime", "No drain has outlasted its limit.".to_owned())
     };
@@ -272,7 +272,8 @@ fn conditions(node: &Node, known: &Known, world: &World, base: &GpuNodeStatus) -
     let bypassed = if strangers.is_empty() {
         (false, "NoForeignPods", "Every holder went through Sluice.".to_owned())
     } else {
-        let message = format!("{} hold GPUs and did not go through Sluice.", names(strangers));
+        let strangers = subject(&strangers, "holds", "hold");
+        let message = format!("{strangers} GPUs without having gone through Sluice.");
         (true, "ForeignPods", message)
     };
     [("Ready", ready), ("DrainOverdue", drain), ("Degraded", degraded), ("Bypassed", bypassed)]

@@ -91,9 +91,9 @@ pub fn decided(decision: &Decision, words: &Words<'_>, gates: &BTreeMap<NodeId, 
         }
         Decision::DrainOverdue { node, .. } => {
             let message = format!(
-                "The drain of node {} has outlasted its limit: {} still hold GPUs there.",
+                "The drain of node {} has outlasted its limit: {} GPUs there.",
                 words.node(*node),
-                words.holders(*node)
+                words.holders(*node, "still holds", "still hold")
             );
             ("DrainOverdue", message, Tone::Warning)
         }

@@ -38,7 +38,8 @@ pub fn restore(world: &World) -> Result<(Pool, Known), ConfigError> {
         };
         nodes.insert(id, restored);
     }
-    let elsewhere = counters_elsewhere(world, &nodes);
+    let elsewhere = world.pool.status.as_ref().map(|status| counters(&status.elsewhere));
+    let elsewhere = elsewhere.unwrap_or_default();
     let pool = Pool::restore(world.config.clone(), nodes, jobs, elsewhere)?;
     Ok((pool, known))
 }
@@ -207,25 +208,6 @@ fn shape_counters(counters: &api::ShapeCounters) -> ShapeCounters {
         completed: whole(counters.completed),
         failed: whole(counters.failed),
         cancelled: whole(counters.cancelled),
-    }
-}
-
-/// The part of the pool's counters that no node's ledger holds.
-fn counters_elsewhere(world: &World, nodes: &BTreeMap<crate::policy::NodeId, Node>) -> Counters {
-    let Some(status) = &world.pool.status else { return Counters::default() };
-    let mut on_nodes = Counters::default();
-    for node in nodes.values() {
-        on_nodes.add(&node.counters);
-    }
-    let rest = |all: ShapeCounters, here: ShapeCounters| ShapeCounters {
-        admitted: all.admitted.saturating_sub(here.admitted),
-        completed: all.completed.saturating_sub(here.completed),
-        failed: all.failed.saturating_sub(here.failed),
-        cancelled: all.cancelled.saturating_sub(here.cancelled),
-    };
-    Counters {
-        small: rest(shape_counters(&status.small.counters), on_nodes.small),
-        large: rest(shape_counters(&status.whole_node_large.counters), on_nodes.large),
     }
 }
 

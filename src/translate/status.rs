@@ -5,7 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::ledger::counters;
 use super::time::{began, ends};
 use super::{Known, World, text};
-use crate::api::{GpuPool, GpuPoolStatus, GpuTotals, NodeTotals, PodRef, ShapeQueue, ShapeStatus};
+use crate::api::{
+    Counters, GpuPool, GpuPoolStatus, GpuTotals, NodeTotals, PodRef, ShapeQueue, ShapeStatus,
+};
 use crate::policy::{Holding, JobId, Millis, Node, Phase, Pool, Shape, Stage};
 
 /// What the controller knows of itself that a pool's status tells.
@@ -34,6 +36,10 @@ pub fn render(pool: &Pool, known: &Known, world: &World, troubles: &Troubles) ->
         drained_by: drained_by(pool).map(ends),
         small: shape_status(pool, known, Shape::Small),
         whole_node_large: shape_status(pool, known, Shape::Large),
+        elsewhere: Counters {
+            small: counters(&pool.counters_elsewhere().small),
+            whole_node_large: counters(&pool.counters_elsewhere().large),
+        },
         gpus,
         conditions: conditions(pool, known, world, troubles, &gpus, &totals),
         nodes: totals,

@@ -25,6 +25,11 @@ pub fn pods(pods: &[PodRef]) -> String {
     }
 }
 
+/// Pods as the subject of a verb, in the form that one of them or many take.
+pub fn subject(named: &[PodRef], one: &str, many: &str) -> String {
+    format!("{} {}", pods(named), if named.len() == 1 { one } else { many })
+}
+
 /// Names for the numbers in a message.
 pub struct Words<'a> {
     /// The pool's state.
@@ -54,8 +59,8 @@ impl Words<'_> {
         format!("{noun} {}", indexes.join(", "))
     }
 
-    /// The pods that hold GPUs of a node.
-    pub fn holders(&self, node: NodeId) -> String {
+    /// The pods that hold GPUs of a node, as the subject of a verb that one or many of them take.
+    pub fn holders(&self, node: NodeId, one: &str, many: &str) -> String {
         let holdings = self.pool.nodes().get(&node).map(|node| node.holdings.keys());
         let names: Vec<PodRef> = holdings
             .into_iter()
@@ -63,7 +68,7 @@ impl Words<'_> {
             .filter_map(|&job| self.known.ids.pod(job))
             .cloned()
             .collect();
-        pods(&names)
+        subject(&names, one, many)
     }
 
     /// Why a pod waits: a reason for programs and a sentence for people.
@@ -91,19 +96,20 @@ impl Words<'_> {
                 ("Behind", message)
             }
             Wait::Draining { node, latest_end, .. } => {
-                let (node, holders) = (self.node(*node), self.holders(*node));
+                let holders = self.holders(*node, "still holds", "still hold");
                 let message = format!(
-                    "Node {node} is being emptied for this pod. {holders} still hold GPUs \
-                     there{}.",
+                    "Node {} is being emptied for this pod. {holders} GPUs there{}.",
+                    self.node(*node),
                     until_latest(*latest_end)
                 );
                 ("Draining", message)
             }
             Wait::Wave { node, latest_end } => {
-                let (node, holders) = (self.node(*node), self.holders(*node));
+                let holders = self.holders(*node, "runs", "run");
                 let message = format!(
-                    "Node {node} is next for this pod, after one wave of small pods: {holders} \
-                     run there{}.",
+                    "Node {} is next for this pod, after one wave of small pods: {holders} \
+                     there{}.",
+                    self.node(*node),
                     until_latest(*latest_end)
                 );
                 ("Wave", message)

@@ -115,11 +115,9 @@ fn a_large_is_nominated_while_nothing_else_can_be_bound_there() {
     let mut memory = Memory::default();
     let actions = scene.on_pod("l", &mut memory);
     assert_eq!(nominated(&actions[0]), &Nomination::Node("n".to_owned()));
-    assert!(
-        message(&actions[0]).starts_with(
-            "Node n is being emptied for this pod. team/a still hold GPUs there, until "
-        )
-    );
+    assert!(message(&actions[0]).starts_with(
+        "Node n is being emptied for this pod. team/a still holds GPUs there, until "
+    ));
     scene.put(pod("l", "whole-node-large", 2, told(&actions[0])));
     assert_eq!(scene.on_pod("l", &mut memory), []);
     // A small is let in behind the gate: the nomination goes first, the small's gate after it.

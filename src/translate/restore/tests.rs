@@ -3,7 +3,7 @@
 use k8s_openapi::serde_json::{Value, json};
 
 use super::*;
-use crate::api::{ShapeCounters as ApiCounters, ShapeStatus};
+use crate::api::ShapeCounters as ApiCounters;
 use crate::policy::Shape;
 use crate::translate::fixture::{Scene, at, gpu_pool, on, pod};
 use crate::translate::time::began;
@@ -180,16 +180,16 @@ fn counters_of_nodes_that_are_gone_are_kept_by_the_pool() {
     scene.settle();
     let mut object = gpu_pool(json!({}));
     object.status = Some(crate::api::GpuPoolStatus {
-        small: ShapeStatus {
-            counters: ApiCounters { admitted: 10, completed: 5, failed: 1, cancelled: 2 },
-            ..ShapeStatus::default()
+        elsewhere: crate::api::Counters {
+            small: ApiCounters { admitted: 10, completed: 5, failed: 1, cancelled: 2 },
+            ..crate::api::Counters::default()
         },
         ..crate::api::GpuPoolStatus::default()
     });
     scene.world.pool = std::sync::Arc::new(object);
     let after = again(&scene);
     let small = after.pool.counters().small;
-    assert_eq!((small.admitted, small.completed, small.cancelled), (10, 5, 2));
+    assert_eq!((small.admitted, small.completed, small.cancelled), (13, 6, 2));
 }
 
 #[test]
