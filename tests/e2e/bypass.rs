@@ -12,8 +12,9 @@ use crate::support::scenario::View;
 use crate::support::world::History;
 use crate::support::{GPUS, NODE, Scenario};
 
-fn bypassed(view: &View<'_>, status: &str) -> Option<String> {
-    let condition = view.pool()?.conditions.iter().find(|one| one.type_ == "Bypassed")?;
+/// The message of a condition of the pool, if it has that status.
+fn condition(view: &View<'_>, kind: &str, status: &str) -> Option<String> {
+    let condition = view.pool()?.conditions.iter().find(|one| one.type_ == kind)?;
     (condition.status == status).then(|| condition.message.clone())
 }
 
@@ -53,7 +54,7 @@ async fn counted_and_waited_for(s: &Scenario, foreign: Draft, by_hand: bool) -> 
             .then_some(())
     })
     .await?;
-    let message = s.until("condition Bypassed", |view| bypassed(view, "True")).await?;
+    let message = s.until("condition Bypassed", |view| condition(view, "Bypassed", "True")).await?;
     ensure!(message.contains(&name), "Bypassed does not name the pod: {message}");
     s.until("an Event on the pod", |view| event(view, "Pod", &name, "")).await?;
     s.until("an Event on the pool", |view| event(view, "GpuPool", "default", &name)).await?;
@@ -78,6 +79,10 @@ async fn counted_and_waited_for(s: &Scenario, foreign: Draft, by_hand: bool) -> 
             .then_some(())
     })
     .await?;
+    // Nothing limits how long the foreign pod runs.
+    let message =
+        s.until("the bound does not hold", |view| condition(view, "DrainBounded", "False")).await?;
+    ensure!(message.contains(&name), "DrainBounded does not name the pod: {message}");
     s.look(|view| {
         ensure!(view.started("big").is_none(), "the large started beside the foreign pod");
         Ok(())
@@ -90,7 +95,7 @@ async fn counted_and_waited_for(s: &Scenario, foreign: Draft, by_hand: bool) -> 
         ensure!(start >= end, "the large ran beside the foreign pod");
         Ok(())
     })?;
-    s.until("condition Bypassed is withdrawn", |view| bypassed(view, "False")).await?;
+    s.until("condition Bypassed is withdrawn", |view| condition(view, "Bypassed", "False")).await?;
     s.finish(&["big"]).await
 }
 

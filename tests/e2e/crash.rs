@@ -1,9 +1,11 @@
 //! Parts die, and nothing that runs notices: order and phase survive, the timeline goes on.
 
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
+use kube::{Api, ResourceExt as _};
 use sluice::api::NodePhase;
+use sluice::api::names::LEASE;
 
 use crate::support::pods::{self, large, small, smalls};
 use crate::support::scenario::{View, names, refs, sees_all};
@@ -222,6 +224,45 @@ pub(crate) async fn controller_between_ledger_and_gate(s: &Scenario) -> Result<(
     s.look(|view| {
         in_order(view, "holder", "big", let_go)?;
         in_order(view, "big", "late", let_go)
+    })
+}
+
+async fn leader(s: &Scenario) -> Result<String> {
+    let leases: Api<Lease> = Api::namespaced(s.client(), SYSTEM);
+    let lease = leases.get(LEASE).await?;
+    lease.spec.and_then(|spec| spec.holder_identity).context("nobody leads")
+}
+
+/// The leader stands still, the other one takes over and decides, then the old one goes on with
+/// what it believes: it must not undo or double anything.
+pub(crate) async fn frozen_leader(s: &Scenario) -> Result<()> {
+    s.create(small("holder")).await?;
+    s.running(&["holder"]).await?;
+    let uid = s.create(large("big")).await?;
+    s.phase(NodePhase::Draining).await?;
+    s.create_all(vec![small("late-1"), small("late-2")]).await?;
+    s.waiting(&["big", "late-1", "late-2"]).await?;
+    let old = leader(s).await?;
+    let pids = fault::processes(&["controller", &format!("--identity={old}")])?;
+    let [pid] = pids[..] else { anyhow::bail!("{old} has the processes {pids:?}") };
+    let frozen = fault::Frozen::new(pid)?;
+    s.finish(&["holder"]).await?;
+    s.until("the other one has reserved the node for the large", |view| {
+        view.ledger(NODE)?.reservations.iter().find(|one| one.uid == uid).map(|_| ())
+    })
+    .await?;
+    ensure!(leader(s).await? != old, "the frozen one still leads");
+    drop(frozen);
+    s.running(&["big"]).await?;
+    s.look(|view| sees_all(view.started("big").context("started")?.1))?;
+    s.finish(&["big"]).await?;
+    s.running(&["late-1", "late-2"]).await?;
+    s.finish(&["late-1", "late-2"]).await?;
+    s.until("both controllers are ready", |view| restarts(view.state, "controller")).await?;
+    s.look(|view| {
+        in_order(view, "holder", "big", let_go)?;
+        in_order(view, "big", "late-1", let_go)?;
+        in_order(view, "big", "late-2", let_go)
     })
 }
 

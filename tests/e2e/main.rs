@@ -54,7 +54,7 @@ fn cases() -> Vec<Case> {
         forced: [the_large_waits_for_the_container, the_next_small_waits_for_the_container],
         crash: [
             controller_in_phase_open, controller_in_phase_draining, controller_in_phase_exclusive,
-            controller_in_phase_wave, controller_between_ledger_and_gate, kubelet_restarted,
+            controller_in_phase_wave, controller_between_ledger_and_gate, frozen_leader, kubelet_restarted,
             agent_killed,
         ],
         bypass: [node_name_by_hand, labelled_with_node_name, another_scheduler],

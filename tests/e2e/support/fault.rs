@@ -62,6 +62,25 @@ pub(crate) async fn kill(command: &str) -> Result<usize> {
     Ok(pids.len())
 }
 
+/// A process that stands still until this is dropped.
+pub(crate) struct Frozen(Pid);
+
+impl Frozen {
+    /// SIGSTOP.
+    pub(crate) fn new(pid: i32) -> Result<Self> {
+        let pid = Pid::from_raw(pid).context("a pid is positive")?;
+        kill_process(pid, Signal::STOP).context("SIGSTOP")?;
+        Ok(Self(pid))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // It may have been killed meanwhile, by kubelet for not answering.
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
 /// One process, whose end can be waited for, whoever its parent is.
 pub(crate) struct Watched {
     pid: Pid,
