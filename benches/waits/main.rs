@@ -1,7 +1,7 @@
 //! What Sluice does to waits, beside the plain kube-scheduler on the same control plane, and how
 //! fast it is.
 //!
-//! `cargo bench --profile dev --features e2e --bench waits` starts a cluster of its own, plays
+//! `cargo bench --features e2e --bench waits` starts a cluster of its own, plays
 //! three workloads on simulated nodes with the plain kube-scheduler, installs the chart, measures
 //! two latencies on the real node, plays the same three workloads with Sluice, and writes
 //! `docs/benchmarks.md`. It takes about 45 minutes and asserts nothing.
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
             }
         };
     }
-    outer::run(&outer::Plan { name: "bench", install: false })
+    outer::run(&outer::Plan { name: "bench", profile: "release", install: false })
 }
 
 fn inside() -> Result<()> {

@@ -14,7 +14,7 @@ pub(crate) const SLUICE: &str = "Sluice";
 const HEAD: &str = "\
 # Benchmarks
 
-Written by `cargo bench --profile dev --features e2e --bench waits`, which plays the same three
+Written by `cargo bench --features e2e --bench waits`, which plays the same three
 workloads twice on one real control plane (etcd, API server, controller manager, kube-scheduler)
 with simulated nodes of eight GPUs: first with the plain kube-scheduler, then with Sluice and its
 default policy. A wait is counted from the creation of a pod to the first watch event that shows it

@@ -77,6 +77,7 @@ fn main() -> ExitCode {
         // Nothing to run is no reason to start a cluster.
         libtest_mimic::run(&arguments, Vec::new()).exit_code()
     } else {
-        outer::run(&outer::Plan { name: "e2e", install: true })
+        // The profile of this program: most of what the images need is built already.
+        outer::run(&outer::Plan { name: "e2e", profile: "dev", install: true })
     }
 }

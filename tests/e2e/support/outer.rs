@@ -13,6 +13,8 @@ use super::command::{cluster_sh, repository};
 pub(crate) struct Plan {
     /// The cluster's name; another one in `SLUICE_E2E_CLUSTER` keeps two runs on one machine apart.
     pub(crate) name: &'static str,
+    /// How cargo builds what goes into the images, unless `SLUICE_PROFILE` says otherwise.
+    pub(crate) profile: &'static str,
     /// Whether the chart is installed before this program runs inside.
     pub(crate) install: bool,
 }
@@ -28,7 +30,7 @@ pub(crate) fn run(plan: &Plan) -> ExitCode {
         }
     };
     runtime.block_on(async {
-        match with_cluster(&name, plan.install).await {
+        match with_cluster(&name, plan).await {
             Ok(code) => code,
             Err(error) => {
                 eprintln!("e2e: {error:?}");
@@ -60,9 +62,9 @@ impl Interrupts {
     }
 }
 
-async fn with_cluster(name: &str, install: bool) -> Result<ExitCode> {
+async fn with_cluster(name: &str, plan: &Plan) -> Result<ExitCode> {
     let mut interrupts = Interrupts::listen()?;
-    let outcome = inside_of_it(&mut interrupts, name, install).await;
+    let outcome = inside_of_it(&mut interrupts, name, plan).await;
     if std::env::var_os("SLUICE_E2E_KEEP").is_some_and(|value| value != "0") {
         eprintln!("e2e: cluster {name} stays up: tests/cluster/cluster.sh shell {name}");
     } else {
@@ -75,13 +77,12 @@ async fn with_cluster(name: &str, install: bool) -> Result<ExitCode> {
     outcome
 }
 
-async fn inside_of_it(interrupts: &mut Interrupts, name: &str, install: bool) -> Result<ExitCode> {
+async fn inside_of_it(interrupts: &mut Interrupts, name: &str, plan: &Plan) -> Result<ExitCode> {
     step(interrupts, cluster_sh().args(["up", name])).await?;
-    // The profile of this program: what it is built from is built already.
-    let profile = std::env::var("SLUICE_PROFILE").unwrap_or_else(|_| "dev".to_owned());
+    let profile = std::env::var("SLUICE_PROFILE").unwrap_or_else(|_| plan.profile.to_owned());
     step(interrupts, cluster_sh().args(["--name", name, "images"]).env("SLUICE_PROFILE", profile))
         .await?;
-    if install {
+    if plan.install {
         let script = repository().join("tests/e2e/install.sh");
         step(interrupts, in_cluster(name).arg(script)).await?;
     }
