@@ -17,6 +17,9 @@ cargo test --no-default-features
 say "The cluster part against stand-ins on Unix sockets and in memory"
 cargo test
 
+say "The cluster that the next tests run on"
+SLUICE_PROFILE=dev bash tests/cluster/selftest.sh
+
 say "The whole of it on a real cluster"
 cargo test --features e2e --test admission
 cargo test --features e2e --test e2e

@@ -22,7 +22,7 @@ fn manifest(s: &Scenario, draft: &Draft) -> Result<Value> {
 /// `kubectl apply` fails, and says all of that.
 async fn refused(case: &str, manifest: &Value, words: &[&str]) -> Result<()> {
     let output = command::apply(&manifest.to_string()).await?;
-    ensure!(!output.success, "{case}: was not refused");
+    ensure!(!output.status.success(), "{case}: was not refused");
     for word in words {
         ensure!(output.stderr.contains(word), "{case}: does not say {word}: {}", output.stderr);
     }

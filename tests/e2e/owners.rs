@@ -42,7 +42,7 @@ async fn job(s: &Scenario, draft: Draft, parallelism: usize) -> Result<()> {
 
 async fn apply(manifest: &Value) -> Result<()> {
     let output = command::apply(&manifest.to_string()).await?;
-    ensure!(output.success, "kubectl apply: {}", output.stderr);
+    ensure!(output.status.success(), "kubectl apply: {}", output.stderr);
     Ok(())
 }
 

@@ -283,7 +283,7 @@ async fn containers(scenario: &Scenario) -> Result<()> {
     arguments.extend(records::files(&folder).iter().map(|path| path.display().to_string()));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let output = command::output(env!("CARGO_BIN_EXE_sluice"), &arguments).await?;
-    ensure!(output.success, "sluice {arguments:?}:\n{}{}", output.stdout, output.stderr);
+    ensure!(output.status.success(), "sluice {arguments:?}:\n{}{}", output.stdout, output.stderr);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Programs that a person would type: kubectl, helm, cluster.sh.
 
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -10,8 +10,8 @@ use tokio::process::Command;
 
 /// What a program said.
 pub(crate) struct Output {
-    /// Whether it ended with 0.
-    pub(crate) success: bool,
+    /// How it ended: by an exit status or by a signal.
+    pub(crate) status: ExitStatus,
     /// Standard output.
     pub(crate) stdout: String,
     /// Standard error.
@@ -64,8 +64,8 @@ pub(crate) async fn harness(arguments: &[&str]) -> Result<String> {
 async fn succeed(command: Command, input: &str) -> Result<String> {
     let what = format!("{:?}", command.as_std());
     let output = collect(command, input).await?;
-    if !output.success {
-        bail!("{what} failed:\n{}{}", output.stdout, output.stderr);
+    if !output.status.success() {
+        bail!("{what} failed, {}:\n{}{}", output.status, output.stdout, output.stderr);
     }
     Ok(output.stdout)
 }
@@ -81,7 +81,7 @@ async fn collect(mut command: Command, input: &str) -> Result<Output> {
         .await
         .with_context(|| format!("{what} takes more than five minutes"))??;
     Ok(Output {
-        success: output.status.success(),
+        status: output.status,
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     })
