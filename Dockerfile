@@ -13,7 +13,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --release --locked --bin sluice \
     && install -D target/release/sluice /out/sluice \
-    # kubectl finds it by this name: `kubectl sluice status`.
+    # kubectl finds it by this name: `kubectl sluice timeline`.
     && ln -s sluice /out/kubectl-sluice
 
 # Nothing runs in this stage, so that the base may be without a shell.

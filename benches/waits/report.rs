@@ -43,6 +43,13 @@ pub(crate) fn page(workloads: &[Workload], results: &Results, latency: &Latency)
                 page.push('\n');
             }
         }
+        page.push_str("\nThe wait of every large, in the order of creation (s):\n\n");
+        for scheduler in [PLAIN, SLUICE] {
+            if let Some(measured) = results.get(&(workload.name, scheduler)) {
+                let waits: Vec<String> = measured.larges_ms.iter().copied().map(seconds).collect();
+                let _ = writeln!(page, "- {scheduler}: {}", waits.join(", "));
+            }
+        }
     }
     page.push_str(
         "\n## Latency\n\nOn the real node, with kubelet, containerd and the node agent.\n\n",

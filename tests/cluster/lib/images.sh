@@ -139,7 +139,13 @@ cargo_build() {
   local flags=(--profile "$SLUICE_PROFILE" --bin sluice --example workload)
   # The end-to-end tests build with this feature; the same flags share the work.
   [[ $SLUICE_PROFILE != dev ]] || flags+=(--features e2e)
-  (cd "$REPOSITORY" && cargo build "${flags[@]}")
+  (
+    cd "$REPOSITORY"
+    # Started by a test or benchmark, this runs under a cargo already. What that says of its package makes build
+    # scripts run anew, and with them everything that is built on them.
+    unset ${!CARGO_PKG_@} ${!CARGO_MANIFEST_@} CARGO_CRATE_NAME CARGO_BIN_NAME CARGO_PRIMARY_PACKAGE CARGO OUT_DIR
+    cargo build "${flags[@]}"
+  )
 }
 
 # images_build: everything that a test or the demo runs in pods.

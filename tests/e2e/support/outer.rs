@@ -1,9 +1,9 @@
 //! The run outside: cluster up, images, chart, the scenarios inside, cluster down.
 
-use std::process::{ExitCode, ExitStatus};
+use std::process::{ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -89,7 +89,8 @@ async fn inside_of_it(interrupts: &mut Interrupts, name: &str, plan: &Plan) -> R
     let this = std::env::current_exe().context("finding this program")?;
     let mut scenarios = in_cluster(name);
     scenarios.arg(this).args(std::env::args_os().skip(1)).env(super::INSIDE, "1");
-    let status = finish(interrupts, scenarios.spawn()?).await?;
+    // `exec` hands the signal on to what it runs in the cluster.
+    let status = finish(interrupts, scenarios.spawn()?, kill_process).await?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(101).into())
 }
 
@@ -102,21 +103,26 @@ fn in_cluster(name: &str) -> Command {
 async fn step(interrupts: &mut Interrupts, command: &mut Command) -> Result<()> {
     let what = format!("{:?}", command.as_std());
     // The scenarios' results are the only thing on standard output.
-    let child = command.stdout(std::io::stderr()).spawn().with_context(|| what.clone())?;
-    let status = finish(interrupts, child).await?;
+    command.stdout(std::io::stderr()).stdin(Stdio::null()).process_group(0);
+    let child = command.spawn().with_context(|| what.clone())?;
+    // A build goes on for minutes if only the script that started it is told to end.
+    let status = finish(interrupts, child, kill_process_group).await?;
     if !status.success() {
         bail!("{what}: {status}");
     }
     Ok(())
 }
 
-async fn finish(interrupts: &mut Interrupts, mut child: Child) -> Result<ExitStatus> {
+async fn finish(
+    interrupts: &mut Interrupts,
+    mut child: Child,
+    tell: fn(Pid, rustix::process::Signal) -> rustix::io::Result<()>,
+) -> Result<ExitStatus> {
     tokio::select! {
         status = child.wait() => Ok(status?),
         () = interrupts.next() => {
-            // What it started in the cluster ends with it.
             if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
-                kill_process(pid, rustix::process::Signal::TERM)?;
+                tell(pid, rustix::process::Signal::TERM)?;
             }
             child.wait().await?;
             bail!("interrupted")
