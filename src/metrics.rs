@@ -127,6 +127,7 @@ impl EncodeLabelValue for ShapeValue {
     fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
         encoder.write_str(match self.0 {
             Shape::Small => crate::api::names::SHAPE_SMALL,
+            Shape::Wide(_) => crate::api::names::SHAPE_WIDE,
             Shape::Large => crate::api::names::SHAPE_LARGE,
         })
     }

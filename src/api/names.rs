@@ -8,10 +8,13 @@ pub const GROUP: &str = "sluice.dev";
 /// Version of the custom resources.
 pub const VERSION: &str = "v1alpha1";
 
-/// Pod label that names the shape: [`SHAPE_SMALL`] or [`SHAPE_LARGE`].
+/// Pod label that names the shape: [`SHAPE_SMALL`], [`SHAPE_WIDE`] or [`SHAPE_LARGE`].
 pub const LABEL_SHAPE: &str = "sluice.dev/shape";
 /// Value of [`LABEL_SHAPE`] for a pod that needs exactly one GPU.
 pub const SHAPE_SMALL: &str = "small";
+/// Value of [`LABEL_SHAPE`] for a pod that needs several GPUs of one node and not all: as many as
+/// it requests.
+pub const SHAPE_WIDE: &str = "wide-small";
 /// Value of [`LABEL_SHAPE`] for a pod that needs every GPU of a node.
 pub const SHAPE_LARGE: &str = "whole-node-large";
 /// Pod label that names the `GpuPool` whose queue the pod joins; absent means [`DEFAULT_POOL`].

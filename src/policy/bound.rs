@@ -4,6 +4,10 @@
 //! that larges follow one another without a wave, the large at place k of its queue starts within
 //! k(L+S), and within S + (k-1)(L+S) if no large runs; the small at place p within
 //! ceil(p/wave)(B+2S). Occupancy counts from reservation until the GPUs are free again.
+//!
+//! With wide smalls before it a small counts by GPUs: those before it and it ask for A together,
+//! the widest of them for w, and it starts within ceil(A/m)(B+2S), m the smaller of the wave's size
+//! and the node's GPUs less w-1 (`docs/wide.md`). No figure is given for a wide small itself.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +37,8 @@ pub enum Basis {
     NoLimit(Shape),
     /// It is held back for a reason that no time bounds: paused, quota, no node that fits.
     HeldBack,
+    /// It is a wide small: it is served in its turn, and no figure is promised.
+    Wide,
 }
 
 impl Pool {
@@ -42,6 +48,9 @@ impl Pool {
         let none = |basis| Some(Bound { latest_start: None, basis });
         if self.held_back_for_ever(&waiting.job) {
             return none(Basis::HeldBack);
+        }
+        if let Shape::Wide(_) = waiting.job.shape {
+            return none(Basis::Wide);
         }
         let place = self.ahead(job)?.saturating_add(1);
         if let Some(latest_start) = self.drained_for(job, place, now) {
@@ -58,8 +67,8 @@ impl Pool {
         let l = self.longest(Shape::Large, large, now);
         let span = match waiting.job.shape {
             Shape::Large => self.large_span(place, s, l),
-            Shape::Small => {
-                let rounds = u64::from(place.div_ceil(self.config.wave_size));
+            Shape::Small | Shape::Wide(_) => {
+                let rounds = self.rounds(&waiting.job, place);
                 Millis(rounds.saturating_mul((self.turn_span(l) + s + s).0))
             }
         };
@@ -118,6 +127,18 @@ impl Pool {
         let waiting = self.queue_of(shape).longer_than(limit).next();
         let waiting = waiting.and_then(|job| self.job(job)?.limit);
         running.chain(waiting).fold(limit, Millis::max)
+    }
+
+    /// How many waves, or as much service on open nodes, a small waits for. In each at least so
+    /// many GPUs go to those before it that the widest of them would not fit into what is left.
+    fn rounds(&self, job: &Job, place: u32) -> u64 {
+        let wide = self.queue_of(job.shape).wide_before(job);
+        let (more, widest) = wide.fold((0_u64, 1), |(more, widest), gpus| {
+            (more + u64::from(gpus.saturating_sub(1)), widest.max(gpus))
+        });
+        let left = self.config.gpus_per_node.saturating_sub(widest - 1);
+        let each = u64::from(self.config.wave_size.min(left).max(1));
+        (u64::from(place) + more).div_ceil(each)
     }
 
     /// How long larges follow one another without a wave, those that fail at once included.

@@ -64,7 +64,7 @@ impl Pool {
     fn another_serves(&self, small: &Job, than: NodeId) -> bool {
         self.nodes.iter().any(|(&id, node)| {
             let open = node.is_open() && node.spec.schedulable && small.fits.on(id);
-            id != than && open && !node.ever_free().is_empty()
+            id != than && open && node.ever_free().count() >= self.asked(small.shape)
         })
     }
 
@@ -86,7 +86,9 @@ impl Pool {
         let mut admitted = 0;
         while admitted < self.config.wave_size {
             let Some(small) = heads.pop_first().and_then(|key| self.at(key)) else { break };
-            if !self.within_quota(small) {
+            // What does not fit any more is first in the next wave; narrower ones end with this one.
+            let room = self.nodes.get(&id).map_or(0, |node| node.free().count());
+            if !self.within_quota(small) || room < self.asked(small.shape) {
                 continue;
             }
             heads.extend(self.after(small));

@@ -79,26 +79,32 @@ impl Pool {
     }
 
     /// Smalls in order, each to the open node whose latest end it moves least, else the fullest,
-    /// so that whole nodes come free.
+    /// so that whole nodes come free. Behind the first wide one for which no open node has enough
+    /// free GPUs, nothing goes to the node that is kept for it.
     fn place_smalls(&mut self, now: Millis, out: &mut Vec<Decision>) {
         let mut room = self.open_room();
         if room == 0 {
             return;
         }
         let mut heads = self.heads(Shape::Small, |_| true);
+        let mut kept = None;
         while room > 0 {
             let Some(job) = heads.pop_first().and_then(|key| self.at(key)) else { break };
             // What holds back the first of a class holds back all of it.
-            let Some(id) = self.best_open_node(job, now) else { continue };
+            let Some(id) = self.best_open_node(job, kept, now) else {
+                kept = kept.or_else(|| self.node_to_keep(job, now));
+                continue;
+            };
             if !self.within_quota(job) {
                 continue;
             }
             let (small, next) = (job.id, self.after(job));
+            let asked = self.asked(job.shape);
             if !self.reserve_small(small, id, Kind::Direct, now, out) {
                 continue;
             }
             heads.extend(next);
-            room -= 1;
+            room = room.saturating_sub(asked);
             if let Some(node) = self.nodes.get_mut(&id) {
                 // Unrestricted service consumes what the last large's turn left.
                 node.turn = None;
@@ -111,12 +117,39 @@ impl Pool {
         open.map(|node| node.free().count()).sum()
     }
 
-    fn best_open_node(&self, job: &Job, now: Millis) -> Option<NodeId> {
+    /// The open node whose free GPUs are kept for a wide small that waits for more of them, and
+    /// that small; see `docs/wide.md` for why it waits for a bounded time only.
+    pub fn kept(&self, now: Millis) -> Option<(NodeId, JobId)> {
+        let heads = self.heads(Shape::Small, |job| matches!(job.shape, Shape::Wide(_)));
+        heads.into_iter().filter_map(|key| self.at(key)).find_map(|job| {
+            let waits = self.best_open_node(job, None, now).is_none();
+            waits.then(|| Some((self.node_to_keep(job, now)?, job.id)))?
+        })
+    }
+
+    /// The open node on which as many GPUs as a wide small asks for are free soonest, then the one
+    /// that lacks the fewest. Each GPU that comes free there brings that nearer, and it moves only
+    /// to where it is nearer still, so nobody is put off for ever.
+    fn node_to_keep(&self, job: &Job, now: Millis) -> Option<NodeId> {
+        let Shape::Wide(asked) = job.shape else { return None };
+        let candidates = self.nodes.iter().filter(|&(&id, node)| {
+            let open = node.is_open() && node.spec.schedulable && job.fits.on(id);
+            open && node.ever_free().count() >= asked
+        });
+        let soonest = candidates.min_by_key(|&(&id, node)| {
+            let free_by = node.free_by(asked, now).unwrap_or(Millis(u64::MAX));
+            (free_by, std::cmp::Reverse(node.free().count()), id)
+        });
+        soonest.map(|(&id, _)| id).filter(|_| self.within_quota(job))
+    }
+
+    fn best_open_node(&self, job: &Job, kept: Option<NodeId>, now: Millis) -> Option<NodeId> {
+        let asked = self.asked(job.shape);
         self.nodes
             .iter()
             .filter(|&(&id, node)| {
                 let open = node.is_open() && node.spec.schedulable && job.fits.on(id);
-                open && !node.free().is_empty()
+                open && node.free().count() >= asked && kept != Some(id)
             })
             .min_by_key(|&(&id, node)| {
                 // A node that has no known end, or a job that has none, moves nothing.
@@ -150,7 +183,8 @@ impl Pool {
                 .collect();
             for small in fitting {
                 let Some(waiting) = self.waiting.get(&small) else { continue };
-                let room = self.nodes.get(&id).is_some_and(|node| !node.free().is_empty());
+                let free = self.nodes.get(&id).map_or(0, |node| node.free().count());
+                let room = free >= self.asked(waiting.job.shape);
                 if room && self.within_quota(&waiting.job) {
                     self.reserve_small(small, id, Kind::Backfill, now, out);
                 }

@@ -16,6 +16,8 @@ pub enum Violation {
     Overlap(JobId, JobId),
     /// A small has another number of GPUs than one.
     SmallNotOne(JobId),
+    /// A wide small has another number of GPUs than it asked for.
+    WideNotItsCount(JobId),
     /// A large has not every GPU of its node.
     LargeNotAll(JobId),
     /// Something else holds a GPU beside a large.
@@ -49,10 +51,22 @@ pub fn check_commit(
         return Err(Violation::NotFree(holding.gpus.minus(node.free())));
     }
     match holding.shape {
-        Some(Shape::Small) => check_small(config, node, job, holding, now),
+        Some(shape @ (Shape::Small | Shape::Wide(_))) => {
+            check_count(shape, job, holding)?;
+            check_small(config, node, job, holding, now)
+        }
         Some(Shape::Large) if holding.gpus != node.spec.gpus => Err(Violation::LargeNotAll(job)),
         Some(Shape::Large) if !node.holdings.is_empty() => Err(Violation::NotExclusive(job)),
         Some(Shape::Large) | None => Ok(()),
+    }
+}
+
+/// A small holds exactly one GPU, a wide one exactly as many as it asks for.
+fn check_count(shape: Shape, job: JobId, holding: &Holding) -> Result<(), Violation> {
+    match shape {
+        Shape::Small if holding.gpus.count() != 1 => Err(Violation::SmallNotOne(job)),
+        Shape::Wide(asked) if holding.gpus.count() != asked => Err(Violation::WideNotItsCount(job)),
+        Shape::Small | Shape::Wide(_) | Shape::Large => Ok(()),
     }
 }
 
@@ -63,9 +77,6 @@ fn check_small(
     holding: &Holding,
     now: Millis,
 ) -> Result<(), Violation> {
-    if holding.gpus.count() != 1 {
-        return Err(Violation::SmallNotOne(job));
-    }
     match (node.phase, holding.kind) {
         (Phase::Open, Kind::Direct) => Ok(()),
         (Phase::Wave { admitted, .. }, Kind::Wave) if admitted < config.wave_size => Ok(()),
@@ -93,8 +104,8 @@ pub fn check_node(config: &Config, node: &Node) -> Vec<Violation> {
         }
         seen.push((job, holding.gpus));
         match holding.shape {
-            Some(Shape::Small) if holding.gpus.count() != 1 => {
-                broken.push(Violation::SmallNotOne(job));
+            Some(shape @ (Shape::Small | Shape::Wide(_))) => {
+                broken.extend(check_count(shape, job, holding).err());
             }
             Some(Shape::Large) => {
                 if holding.gpus != node.spec.gpus {
@@ -104,7 +115,7 @@ pub fn check_node(config: &Config, node: &Node) -> Vec<Violation> {
                     broken.push(Violation::NotExclusive(job));
                 }
             }
-            Some(Shape::Small) | None => {}
+            None => {}
         }
     }
     match node.phase {

@@ -12,8 +12,27 @@ use super::{JobId, Millis, NodeId, TenantId};
 pub enum Shape {
     /// Exactly one.
     Small,
+    /// So many of one node at the same instant, more than one and fewer than all: a wide small. It
+    /// waits in the smalls' queue.
+    Wide(u32),
     /// Every one, at the same instant.
     Large,
+}
+
+impl Shape {
+    /// GPUs that a job of this shape holds, on nodes of so many.
+    pub const fn gpus(self, gpus_per_node: u32) -> u32 {
+        match self {
+            Self::Small => 1,
+            Self::Wide(gpus) => gpus,
+            Self::Large => gpus_per_node,
+        }
+    }
+
+    /// Whether it waits in the smalls' queue: a small, wide or not.
+    pub const fn is_small(self) -> bool {
+        matches!(self, Self::Small | Self::Wide(_))
+    }
 }
 
 /// Nodes that a job may be placed on.
@@ -41,9 +60,9 @@ impl Fits {
 pub struct Job {
     /// Its number, which also breaks ties of the order.
     pub id: JobId,
-    /// One GPU or all.
+    /// One GPU, several, or all.
     pub shape: Shape,
-    /// Higher goes first within the shape.
+    /// Higher goes first within the queue.
     pub priority: i32,
     /// When it was created.
     pub created: Millis,
@@ -55,11 +74,11 @@ pub struct Job {
     pub fits: Fits,
 }
 
-/// Position in the queue of a shape: priority, then creation time, then recorded sequence.
+/// Position in a queue: priority, then creation time, then recorded sequence.
 pub type QueueKey = (Reverse<i32>, Millis, JobId);
 
 impl Job {
-    /// Where the job stands among waiting jobs of its shape; lower goes first.
+    /// Where the job stands in its queue; lower goes first.
     pub fn queue_key(&self) -> QueueKey {
         (Reverse(self.priority), self.created, self.id)
     }

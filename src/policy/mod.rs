@@ -8,7 +8,8 @@
 //! 2. where a large has ended, its credit is settled: one wave, or none (`credit.rs`);
 //! 3. an empty node takes the first large at once;
 //! 4. otherwise one node's gate closes for it, and its smalls finish (`gates.rs`);
-//! 5. smalls go to open nodes, packed, and behind a gate only as backfill;
+//! 5. smalls go to open nodes, packed, and behind a gate only as backfill; the first wide one that
+//!    finds no node with enough free GPUs has one kept for it;
 //! 6. drains that outlast their limit are reported.
 //!
 //! Nothing here reads a clock, draws a random number, performs I/O or knows of Kubernetes, and

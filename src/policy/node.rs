@@ -121,7 +121,7 @@ pub enum Phase {
     },
 }
 
-/// Jobs of one shape admitted, and how they ended.
+/// Jobs of one queue admitted, and how they ended.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ShapeCounters {
     /// GPUs were reserved.
@@ -134,20 +134,20 @@ pub struct ShapeCounters {
     pub cancelled: u64,
 }
 
-/// Counters of both shapes.
+/// Counters of both queues.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Smalls.
+    /// Smalls, wide ones included.
     pub small: ShapeCounters,
     /// Larges.
     pub large: ShapeCounters,
 }
 
 impl Counters {
-    /// Those of one shape.
+    /// Those of the queue in which a shape waits.
     pub fn of(&mut self, shape: Shape) -> &mut ShapeCounters {
         match shape {
-            Shape::Small => &mut self.small,
+            Shape::Small | Shape::Wide(_) => &mut self.small,
             Shape::Large => &mut self.large,
         }
     }
@@ -230,6 +230,34 @@ impl Node {
         self.spec.schedulable
             && self.spec.gpus.count() == gpus
             && self.spec.gpus.is_within(self.spec.healthy)
+    }
+
+    /// Whether a small of so many GPUs could run here once others have ended. One GPU less than
+    /// healthy is no reason to say that of a small of one: it may come back at any time.
+    pub fn takes_smalls(&self, gpus: u32) -> bool {
+        let healthy = self.spec.gpus.intersection(self.spec.healthy).count();
+        self.spec.schedulable && (gpus <= 1 || healthy >= gpus)
+    }
+
+    /// When so many healthy GPUs are free at the latest, if nothing else is admitted: `None` if
+    /// that rests on a holder without a limit, or on one that has outlasted its own.
+    pub(super) fn free_by(&self, gpus: u32, now: Millis) -> Option<Millis> {
+        let healthy = self.spec.gpus.intersection(self.spec.healthy);
+        let mut ends: Vec<(Millis, u32)> = self
+            .holdings
+            .values()
+            .filter_map(|h| Some((h.latest_end?, h.gpus.intersection(healthy).count())))
+            .filter(|&(end, _)| end >= now)
+            .collect();
+        ends.sort_unstable();
+        let mut free = self.free().count();
+        if free >= gpus {
+            return Some(now);
+        }
+        ends.into_iter().find_map(|(end, more)| {
+            free += more;
+            (free >= gpus).then_some(end)
+        })
     }
 
     /// When the last holder ends at the latest; `None` if one has no enforced limit. An empty

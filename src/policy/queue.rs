@@ -1,22 +1,34 @@
 //! Pure: the jobs that wait, in order, and which of them may be admitted now.
 //!
-//! Jobs of one tenant and with the same nodes are held back alike. A decision therefore looks at
+//! Jobs of one tenant, of the same width and with the same nodes are held back alike. A decision therefore looks at
 //! the first of each such class and leaves a class once its first is held back: it costs what it
 //! admits and how many classes there are, not how many jobs wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Fits, Job, JobId, Millis, Pool, QueueKey, Shape, TenantId, Waiting};
+use super::{Fits, Job, JobId, Millis, Node, Pool, QueueKey, Shape, TenantId, Waiting};
 
-/// The waiting jobs of one shape.
+/// The waiting jobs of one queue: the smalls, wide ones among them, or the larges.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     /// All of them in order, so that a place is found by bisection.
     order: VecDeque<QueueKey>,
     /// Those that do not stand back, by class.
-    ready: BTreeMap<TenantId, BTreeMap<Fits, BTreeSet<QueueKey>>>,
+    ready: BTreeMap<Class, BTreeMap<Fits, BTreeSet<QueueKey>>>,
+    /// The wide ones among them, and how many GPUs each asks for.
+    wide: BTreeMap<QueueKey, u32>,
     /// All of them by limit, those without one last.
     by_limit: BTreeSet<(bool, Millis, JobId)>,
+}
+
+/// Whose they are and what they ask for.
+type Class = (TenantId, Shape);
+
+/// What a tenant's jobs may ask for in one queue, from the first to the last in order.
+const SHAPES: (Shape, Shape) = (Shape::Small, Shape::Large);
+
+fn class(job: &Job) -> Class {
+    (job.tenant, job.shape)
 }
 
 fn limit_key(job: &Job) -> (bool, Millis, JobId) {
@@ -29,6 +41,9 @@ impl Queue {
             self.order.insert(place, job.queue_key());
         }
         self.by_limit.insert(limit_key(job));
+        if let Shape::Wide(gpus) = job.shape {
+            self.wide.insert(job.queue_key(), gpus);
+        }
     }
 
     fn remove(&mut self, job: &Job) {
@@ -36,21 +51,22 @@ impl Queue {
             self.order.remove(place);
         }
         self.by_limit.remove(&limit_key(job));
-        let Some(classes) = self.ready.get_mut(&job.tenant) else { return };
-        let Some(class) = classes.get_mut(&job.fits) else { return };
-        class.remove(&job.queue_key());
-        if class.is_empty() {
+        self.wide.remove(&job.queue_key());
+        let Some(classes) = self.ready.get_mut(&class(job)) else { return };
+        let Some(keys) = classes.get_mut(&job.fits) else { return };
+        keys.remove(&job.queue_key());
+        if keys.is_empty() {
             classes.remove(&job.fits);
         }
         if classes.is_empty() {
-            self.ready.remove(&job.tenant);
+            self.ready.remove(&class(job));
         }
     }
 
     fn make_ready(&mut self, job: &Job) {
-        let classes = self.ready.entry(job.tenant).or_default();
-        if let Some(class) = classes.get_mut(&job.fits) {
-            class.insert(job.queue_key());
+        let classes = self.ready.entry(class(job)).or_default();
+        if let Some(keys) = classes.get_mut(&job.fits) {
+            keys.insert(job.queue_key());
         } else {
             classes.insert(job.fits.clone(), BTreeSet::from([job.queue_key()]));
         }
@@ -68,21 +84,38 @@ impl Queue {
     }
 
     /// Ready jobs of a tenant that stand before `key`.
-    fn ready_before(&self, tenant: TenantId, key: QueueKey) -> impl Iterator<Item = QueueKey> {
-        let classes = self.ready.get(&tenant).into_iter().flat_map(BTreeMap::values);
-        classes.flat_map(move |class| class.range(..key).copied())
+    fn ready_before(
+        &self,
+        tenant: TenantId,
+        key: QueueKey,
+    ) -> impl Iterator<Item = (Shape, QueueKey)> {
+        self.classes_of(tenant)
+            .flat_map(move |(shape, keys)| keys.range(..key).map(move |&key| (shape, key)))
     }
 
-    fn count_of(&self, tenant: TenantId) -> usize {
-        let classes = self.ready.get(&tenant).into_iter().flat_map(BTreeMap::values);
-        classes.map(BTreeSet::len).sum()
+    /// What a tenant's ready jobs ask for together, on nodes of so many GPUs.
+    fn asked_by(&self, tenant: TenantId, gpus_per_node: u32) -> u32 {
+        let asked = |(shape, keys): (Shape, &BTreeSet<QueueKey>)| {
+            let jobs = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+            jobs.saturating_mul(shape.gpus(gpus_per_node))
+        };
+        self.classes_of(tenant).map(asked).fold(0, u32::saturating_add)
+    }
+
+    fn classes_of(&self, tenant: TenantId) -> impl Iterator<Item = (Shape, &BTreeSet<QueueKey>)> {
+        let classes = self.ready.range((tenant, SHAPES.0)..=(tenant, SHAPES.1));
+        classes.flat_map(|(&(_, shape), by_fits)| by_fits.values().map(move |keys| (shape, keys)))
+    }
+
+    /// The wide ones that stand before this job, with the GPUs that each asks for.
+    pub(super) fn wide_before(&self, job: &Job) -> impl Iterator<Item = u32> {
+        self.wide.range(..job.queue_key()).map(|(_, &gpus)| gpus)
     }
 
     /// The next of the same class.
     fn after(&self, job: &Job) -> Option<QueueKey> {
-        let class = self.ready.get(&job.tenant)?.get(&job.fits)?;
-        class
-            .range((std::ops::Bound::Excluded(job.queue_key()), std::ops::Bound::Unbounded))
+        let keys = self.ready.get(&class(job))?.get(&job.fits)?;
+        keys.range((std::ops::Bound::Excluded(job.queue_key()), std::ops::Bound::Unbounded))
             .next()
             .copied()
     }
@@ -96,12 +129,13 @@ impl Queue {
 }
 
 impl Pool {
-    /// The jobs of a shape that wait, in the order in which they are served.
+    /// The jobs that wait in the queue of a shape, in the order in which they are served: with
+    /// [`Shape::Small`] the wide ones too.
     pub fn queue(&self, shape: Shape) -> impl Iterator<Item = &Waiting> {
         self.queue_of(shape).order.iter().filter_map(|&(_, _, id)| self.waiting.get(&id))
     }
 
-    /// Jobs of the same shape that are served before it.
+    /// Jobs of the same queue that are served before it.
     pub fn ahead(&self, job: JobId) -> Option<u32> {
         let job = &self.waiting.get(&job)?.job;
         Some(u32::try_from(self.queue_of(job.shape).before(job)).unwrap_or(u32::MAX))
@@ -109,14 +143,14 @@ impl Pool {
 
     pub(super) fn queue_of(&self, shape: Shape) -> &Queue {
         match shape {
-            Shape::Small => &self.smalls,
+            Shape::Small | Shape::Wide(_) => &self.smalls,
             Shape::Large => &self.larges,
         }
     }
 
     fn queue_of_mut(&mut self, shape: Shape) -> &mut Queue {
         match shape {
-            Shape::Small => &mut self.smalls,
+            Shape::Small | Shape::Wide(_) => &mut self.smalls,
             Shape::Large => &mut self.larges,
         }
     }
@@ -156,13 +190,13 @@ impl Pool {
         heads.filter(|&key| self.at(key).is_some_and(|j| self.could_fit(j) && wanted(j))).collect()
     }
 
-    /// The first job of a shape that some node could take and that `wanted` holds for, where that
+    /// The first job of a queue that some node could take and that `wanted` holds for, where that
     /// holds for none of a class if not for its first.
     pub(super) fn first(&self, shape: Shape, wanted: impl Fn(&Job) -> bool) -> Option<&Job> {
         self.heads(shape, wanted).first().and_then(|&key| self.at(key))
     }
 
-    /// Jobs of a shape that do not stand back and that some node could take, in order.
+    /// Jobs of a queue that do not stand back and that some node could take, in order.
     pub(super) fn runnable(&self, shape: Shape) -> impl Iterator<Item = &Job> {
         let mut heads = self.heads(shape, |_| true);
         std::iter::from_fn(move || {
@@ -183,53 +217,49 @@ impl Pool {
 
     /// Whether a node of the pool takes new work, fits the job and is whole enough for its shape.
     pub(super) fn could_fit(&self, job: &Job) -> bool {
-        self.nodes.iter().any(|(&id, node)| {
-            job.fits.on(id)
-                && match job.shape {
-                    Shape::Small => node.spec.schedulable,
-                    Shape::Large => node.takes_larges(self.config.gpus_per_node),
-                }
-        })
+        self.nodes.iter().any(|(&id, node)| job.fits.on(id) && self.takes(node, job.shape))
     }
 
-    fn asked(&self, shape: Shape) -> u32 {
+    fn takes(&self, node: &Node, shape: Shape) -> bool {
         match shape {
-            Shape::Small => 1,
-            Shape::Large => self.config.gpus_per_node,
+            Shape::Small | Shape::Wide(_) => node.takes_smalls(self.asked(shape)),
+            Shape::Large => node.takes_larges(self.config.gpus_per_node),
         }
+    }
+
+    /// GPUs that a job of a shape holds.
+    pub(super) fn asked(&self, shape: Shape) -> u32 {
+        shape.gpus(self.config.gpus_per_node)
     }
 
     /// Whether a job's tenant may have its GPUs too.
     ///
     /// Where not everything that a tenant waits for fits in its quota, its own jobs go in order
-    /// whatever their shape: else its smalls would use up the quota for ever before a large of it,
-    /// as they would use up a node without a gate, or its larges before a small.
+    /// whatever they ask for: else its smalls would use up the quota for ever before a large of it,
+    /// as they would use up a node without a gate, or its larges before a small, or either before
+    /// a wide one.
     pub(super) fn within_quota(&self, job: &Job) -> bool {
         let Some(&most) = self.config.quotas.get(&job.tenant) else { return true };
-        let other = match job.shape {
-            Shape::Small => Shape::Large,
-            Shape::Large => Shape::Small,
-        };
-        let held = self.tenant_gpus(job.tenant) + self.asked(job.shape);
+        let asked = self.asked(job.shape);
+        let held = self.tenant_gpus(job.tenant).saturating_add(asked);
         let Some(left) = most.checked_sub(held) else { return false };
-        // One that the quota can never hold keeps nothing from the others.
-        let (asked, possible) = (self.asked(other), self.asked(other) <= most);
-        let earlier = self
-            .queue_of(other)
-            .ready_before(job.tenant, job.queue_key())
-            .filter(|&key| possible && self.at(key).is_some_and(|job| self.could_fit(job)));
-        // As many as do not fit any more are enough to know.
-        let enough = (left / asked) as usize + 1;
-        earlier.take(enough).count() < enough
+        // One that the quota can never hold keeps nothing from the others. As many as do not fit
+        // any more are enough to know.
+        [Shape::Small, Shape::Large]
+            .into_iter()
+            .flat_map(|queue| self.queue_of(queue).ready_before(job.tenant, job.queue_key()))
+            .filter(|&(shape, _)| shape != job.shape)
+            .map(|(shape, key)| (self.asked(shape), key))
+            .filter(|&(other, _)| other <= most)
+            .filter(|&(_, key)| self.at(key).is_some_and(|job| self.could_fit(job)))
+            .try_fold(left, |left, (other, _)| left.checked_sub(other))
+            .is_some()
     }
 
     /// Whether a tenant waits for more than it may have, so that its quota may hold a job back.
     pub(super) fn quota_may_bind(&self, tenant: TenantId) -> bool {
         self.config.quotas.get(&tenant).is_some_and(|&most| {
-            let waits = |shape: Shape| {
-                let jobs = u32::try_from(self.queue_of(shape).count_of(tenant));
-                jobs.unwrap_or(u32::MAX).saturating_mul(self.asked(shape))
-            };
+            let waits = |shape| self.queue_of(shape).asked_by(tenant, self.config.gpus_per_node);
             let wanted = waits(Shape::Small).saturating_add(waits(Shape::Large));
             self.tenant_gpus(tenant).saturating_add(wanted) > most
         })

@@ -20,8 +20,9 @@ impl Pool {
         now: Millis,
         out: &mut Vec<Decision>,
     ) -> bool {
-        let gpu = self.nodes.get(&id).and_then(|node| node.free().lowest(1));
-        let reserved = gpu.is_some_and(|gpu| self.reserve(job, id, gpu, kind, now, out));
+        let asked = self.waiting.get(&job).map(|waiting| self.asked(waiting.job.shape));
+        let gpus = self.nodes.get(&id).zip(asked).and_then(|(node, n)| node.free().lowest(n));
+        let reserved = gpus.is_some_and(|gpus| self.reserve(job, id, gpus, kind, now, out));
         if reserved
             && kind == Kind::Wave
             && let Some(Phase::Wave { admitted, .. }) =

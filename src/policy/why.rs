@@ -71,7 +71,27 @@ pub enum Wait {
         /// The large.
         job: JobId,
     },
-    /// A small: every GPU of the open nodes is held.
+    /// A wide small: this open node's free GPUs are kept until there are enough for it.
+    Gathering {
+        /// The node.
+        node: NodeId,
+        /// GPUs free there now.
+        free: u32,
+        /// GPUs that it asks for.
+        asked: u32,
+        /// When enough are free at the latest, if the gate stays open so long.
+        latest_end: Option<Millis>,
+    },
+    /// A small: the free GPUs of the open nodes are kept for a wide one before it.
+    Kept {
+        /// The node.
+        node: NodeId,
+        /// The wide small.
+        job: JobId,
+        /// GPUs free there now.
+        free: u32,
+    },
+    /// A small: every GPU of the open nodes is held, or for a wide one too many of each node's.
     Busy {
         /// How many smalls wait before it.
         ahead: u32,
@@ -99,7 +119,7 @@ impl Pool {
         let waiting = self.waiting.get(&job)?;
         Some(self.held_back(waiting, now).unwrap_or_else(|| match waiting.job.shape {
             Shape::Large => self.why_large(waiting, now),
-            Shape::Small => self.why_small(waiting, now),
+            Shape::Small | Shape::Wide(_) => self.why_small(waiting, now),
         }))
     }
 
@@ -127,7 +147,11 @@ impl Pool {
         let matching: Vec<&Node> =
             self.nodes.iter().filter(|&(&id, _)| job.fits.on(id)).map(|(_, node)| node).collect();
         // Of several reasons the one that is nearest to a fit.
-        let whole = |node: &&&Node| node.spec.gpus.count() == self.config.gpus_per_node;
+        let asked = self.asked(job.shape);
+        let whole = |node: &&&Node| match job.shape {
+            Shape::Large => node.spec.gpus.count() == asked,
+            Shape::Small | Shape::Wide(_) => node.spec.gpus.count() >= asked,
+        };
         let schedulable = |node: &&Node| node.spec.schedulable;
         if self.nodes.is_empty() {
             NoFit::NoNodes
@@ -171,7 +195,7 @@ impl Pool {
         let usable = || self.nodes.iter().filter(|&(&id, _)| waiting.job.fits.on(id));
         let ahead = self.ahead(waiting.job.id).unwrap_or_default();
         if usable().any(|(_, node)| node.is_open() && node.spec.schedulable) {
-            return Wait::Busy { ahead };
+            return self.why_not_on_an_open_node(waiting, now).unwrap_or(Wait::Busy { ahead });
         }
         let gates = usable().filter_map(|(&id, node)| node.gate().map(|gate| (id, node, gate)));
         let soonest = gates
@@ -184,5 +208,18 @@ impl Pool {
             Phase::Open | Phase::Draining(_) | Phase::Wave { .. } => None,
         });
         exclusive.unwrap_or(Wait::Busy { ahead })
+    }
+
+    /// What a wide small that gathers GPUs has to do with it, if it has.
+    fn why_not_on_an_open_node(&self, waiting: &Waiting, now: Millis) -> Option<Wait> {
+        let (node, wide) = self.kept(now)?;
+        let state = self.nodes.get(&node).filter(|_| waiting.job.fits.on(node))?;
+        let free = state.free().count();
+        let asked = self.asked(waiting.job.shape);
+        if wide == waiting.job.id {
+            let latest_end = state.free_by(asked, now);
+            return Some(Wait::Gathering { node, free, asked, latest_end });
+        }
+        (free >= asked).then_some(Wait::Kept { node, job: wide, free })
     }
 }

@@ -30,7 +30,7 @@ pub struct PodFacts {
     /// `spec.priority`.
     pub priority: i32,
     /// The shape that the label names, if it is one.
-    pub shape: Option<Shape>,
+    pub shape: Option<ShapeLabel>,
     /// The label's value as it stands, if there is one.
     pub shape_label: Option<String>,
     /// The pool that its labels name.
@@ -63,6 +63,28 @@ pub struct PodFacts {
     pub placement: Arc<Placement>,
     /// Our condition, as it stands.
     pub admitted: Option<Admitted>,
+}
+
+/// What the shape label names. How many GPUs a wide small needs, its request says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ShapeLabel {
+    /// One GPU.
+    Small,
+    /// Several of one node, not all.
+    Wide,
+    /// Every one of a node.
+    Large,
+}
+
+impl ShapeLabel {
+    /// The shape of a pod with this label and a request for so many GPUs.
+    pub const fn shape(self, requested: u32) -> Shape {
+        match self {
+            Self::Small => Shape::Small,
+            Self::Wide => Shape::Wide(requested),
+            Self::Large => Shape::Large,
+        }
+    }
 }
 
 /// Our condition on a pod.
@@ -148,10 +170,11 @@ pub fn version(text: Option<&str>) -> u64 {
 }
 
 /// The shape with this label value.
-pub fn shape_named(value: &str) -> Option<Shape> {
+pub fn shape_named(value: &str) -> Option<ShapeLabel> {
     match value {
-        names::SHAPE_SMALL => Some(Shape::Small),
-        names::SHAPE_LARGE => Some(Shape::Large),
+        names::SHAPE_SMALL => Some(ShapeLabel::Small),
+        names::SHAPE_WIDE => Some(ShapeLabel::Wide),
+        names::SHAPE_LARGE => Some(ShapeLabel::Large),
         _ => None,
     }
 }
@@ -160,6 +183,7 @@ pub fn shape_named(value: &str) -> Option<Shape> {
 pub const fn shape_name(shape: Shape) -> &'static str {
     match shape {
         Shape::Small => names::SHAPE_SMALL,
+        Shape::Wide(_) => names::SHAPE_WIDE,
         Shape::Large => names::SHAPE_LARGE,
     }
 }

@@ -123,7 +123,12 @@ fn holding(
 ) -> Option<(JobId, Holding)> {
     let who = who(reservation);
     known.ids.tenant(&who.namespace);
-    let shape = reservation.shape.as_deref().and_then(shape_named);
+    let label = reservation.shape.as_deref().and_then(shape_named);
+    // How many GPUs a wide small asked for, its pod says, as long as there is one.
+    let pod = world.pods.get(&who.uid).filter(|pod| pod.shape == label);
+    let held = gpu_set(status, &reservation.gpus);
+    let asked = pod.map_or(held.count(), |pod| pod.gpus(world.resource()));
+    let shape = label.map(|label| label.shape(asked));
     let job = match shape {
         // Without a number of its own (somebody removed it) the pod keeps one of this process.
         Some(_) => known.ids.job(&who.uid).or_else(|| Some(known.ids.learn_foreign(&who))),

@@ -136,10 +136,11 @@ fn drained_by(pool: &Pool) -> Option<Millis> {
 }
 
 fn shape_status(pool: &Pool, known: &Known, shape: Shape) -> ShapeStatus {
-    let of_shape = || holdings(pool).filter(|(_, h)| h.shape == Some(shape));
+    let alike = |held: Shape| held.is_small() == shape.is_small();
+    let of_shape = || holdings(pool).filter(|(_, h)| h.shape.is_some_and(alike));
     let counted = pool.counters();
     let counted = match shape {
-        Shape::Small => counted.small,
+        Shape::Small | Shape::Wide(_) => counted.small,
         Shape::Large => counted.large,
     };
     ShapeStatus {

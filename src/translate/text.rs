@@ -135,11 +135,35 @@ impl Words<'_> {
                     format!("{} holds every GPU of node {}.", self.pod(*large), self.node(*node));
                 ("Exclusive", message)
             }
-            Wait::Busy { ahead } => {
+            Wait::Gathering { node, free, asked, latest_end } => {
                 let message = format!(
-                    "Every GPU that the pod could use is held; {} it.",
-                    are(*ahead, "small pod waits before", "small pods wait before")
+                    "Node {} keeps its free GPUs for this pod, which needs {asked} of one node: {} \
+                     now{}.",
+                    self.node(*node),
+                    are(*free, "is free there", "are free there"),
+                    enough_by(*latest_end)
                 );
+                ("Gathering", message)
+            }
+            Wait::Kept { node, job: wide, free } => {
+                let message = format!(
+                    "Node {} keeps {} for {}, which is served before and needs more of one node.",
+                    self.node(*node),
+                    counted(*free, "free GPU", "free GPUs"),
+                    self.pod(*wide)
+                );
+                ("Kept", message)
+            }
+            Wait::Busy { ahead } => {
+                let before = are(*ahead, "small pod waits before", "small pods wait before");
+                let message = match self.pool.job(job).map(|job| job.shape) {
+                    Some(Shape::Wide(asked)) => {
+                        format!(
+                            "No node that the pod could use has {asked} free GPUs; {before} it."
+                        )
+                    }
+                    _ => format!("Every GPU that the pod could use is held; {before} it."),
+                };
                 ("Busy", message)
             }
         };
@@ -170,10 +194,8 @@ impl Words<'_> {
     }
 
     fn no_fit(&self, job: JobId, why: NoFit) -> String {
-        let asked = match self.pool.job(job).map(|job| job.shape) {
-            Some(Shape::Large) => self.world.config.gpus_per_node,
-            Some(Shape::Small) | None => 1,
-        };
+        let shape = self.pool.job(job).map_or(Shape::Small, |job| job.shape);
+        let asked = self.world.asked(shape);
         let pool = &self.world.name;
         match why {
             NoFit::NoNodes => format!("Pool {pool} has no nodes."),
@@ -187,6 +209,9 @@ impl Words<'_> {
             }
             NoFit::WrongSize => {
                 format!("No node that the pod matches has the {asked} GPUs that it needs.")
+            }
+            NoFit::Unhealthy if shape.is_small() => {
+                format!("No node that the pod matches has {asked} healthy GPUs.")
             }
             NoFit::Unhealthy => {
                 "Each node that the pod matches has a GPU that is not healthy; it waits until one \
@@ -210,6 +235,10 @@ impl Words<'_> {
                 " No latest start can be given: the pool sets no maxSeconds for {} pods.",
                 super::pod::shape_name(shape)
             ),
+            Basis::Wide => {
+                " No latest start is given for a pod that needs several GPUs and not all."
+                    .to_owned()
+            }
             Basis::Drain | Basis::Place(_) | Basis::HeldBack => String::new(),
         }
     }
@@ -226,6 +255,17 @@ fn are(count: u32, one: &str, many: &str) -> String {
         0 => format!("no {many}"),
         1 => format!("1 {one}"),
         _ => format!("{count} {many}"),
+    }
+}
+
+fn counted(count: u32, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+fn enough_by(latest_end: Option<Millis>) -> String {
+    match latest_end {
+        Some(end) => format!(", and enough by {} at the latest if it stays open", spoken(end)),
+        None => ", and nothing limits how long until there are enough".to_owned(),
     }
 }
 

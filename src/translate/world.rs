@@ -54,15 +54,21 @@ impl World {
 
     /// The GPUs that a shape needs here.
     pub fn asked(&self, shape: Shape) -> u32 {
-        match shape {
-            Shape::Small => 1,
-            Shape::Large => self.config.gpus_per_node,
-        }
+        shape.gpus(self.config.gpus_per_node)
+    }
+
+    /// The shape that a pod's label names, with the GPUs that it requests of this pool's resource.
+    pub fn shape(&self, pod: &PodFacts) -> Option<Shape> {
+        pod.shape.map(|label| label.shape(pod.gpus(self.resource())))
     }
 
     /// Whether the GPUs that a pod requests are those of its shape.
     pub fn shape_agrees(&self, pod: &PodFacts) -> bool {
-        pod.shape.is_some_and(|shape| self.asked(shape) == pod.gpus(self.resource()))
+        let requested = pod.gpus(self.resource());
+        self.shape(pod).is_some_and(|shape| match shape {
+            Shape::Wide(asked) => 1 < asked && asked < self.config.gpus_per_node,
+            Shape::Small | Shape::Large => self.asked(shape) == requested,
+        })
     }
 
     /// Whether a pod waits in this pool's queues: it asks for it rightly and may still be bound.
@@ -82,7 +88,7 @@ impl World {
         };
         Job {
             id,
-            shape: pod.shape.unwrap_or(Shape::Small),
+            shape: self.shape(pod).unwrap_or(Shape::Small),
             priority: pod.priority,
             created: pod.created,
             limit: limits::from_reservation(pod, &self.config),

@@ -216,12 +216,15 @@ pub fn no_such_pool(pod: &PodFacts, now: Millis, memory: &mut Memory) -> Option<
 }
 
 fn shape_mismatch(world: &World, pod: &PodFacts) -> Admitted {
-    let shape = pod.shape.unwrap_or(Shape::Small);
+    let shape = world.shape(pod).unwrap_or(Shape::Small);
+    let asked = match shape {
+        Shape::Wide(_) => format!("2 to {}", world.config.gpus_per_node.saturating_sub(1)),
+        Shape::Small | Shape::Large => world.asked(shape).to_string(),
+    };
     let message = format!(
-        "The pod's label says {}, which is {} of {} in pool {}, and it requests {}. It is not \
-         admitted as it is: create it anew with label and request in agreement.",
+        "The pod's label says {}, which is {asked} of {} in pool {}, and it requests {}. It is \
+         not admitted as it is: create it anew with label and request in agreement.",
         shape_name(shape),
-        world.asked(shape),
         world.resource(),
         world.name,
         pod.gpus(world.resource()),
