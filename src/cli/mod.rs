@@ -8,12 +8,15 @@
 pub mod agent;
 #[cfg(feature = "cluster")]
 pub mod crd;
+pub mod ladder;
 pub mod plan;
 #[cfg(feature = "cluster")]
 pub mod pool;
+mod progress;
 pub mod review;
 pub mod simulate;
 pub mod timeline;
+pub mod work;
 
 use std::ffi::OsString;
 use std::path::Path;

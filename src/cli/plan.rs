@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
-
-use super::simulate::{Search, Work, compare, pretty, print, refuse_breaches};
+use super::ladder::{Ladder, refuse_breaches};
+use super::work::{pretty, print, write};
 use crate::plan::compare::{Entry, Name};
 use crate::plan::metrics::in_time;
 use crate::plan::report::Report;
@@ -16,33 +15,24 @@ use crate::trace::{clock_time, parse_clock};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    work: Work,
+    ladder: Ladder,
     /// Policies whose schedules to print.
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "plan-offline")]
     policy: Vec<Name>,
-    #[command(flatten)]
-    search: Search,
     /// Plan from this time on. Jobs with an earlier `actual_start` that have not ended are inherited
     /// on their `gpu_ids`; those that have ended are left out.
     #[arg(long, value_name = "TIME", value_parser = clock)]
     now: Option<u64>,
-    /// Print JSON instead of CSV.
-    #[arg(long)]
-    json: bool,
     /// Write to this file instead of standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Check each schedule by code that made none of them; fail if one is not legal.
-    #[arg(long)]
-    check: bool,
 }
 
 /// Prints the schedules.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let now_ms = args.now.unwrap_or_default();
-    let problem = args.work.problem(now_ms)?;
-    let report = compare(problem, &args.policy, &args.search, args.check)?;
-    let text = if args.json {
+    let report = args.ladder.play(&args.policy, now_ms)?;
+    let text = if args.ladder.json {
         let mut value = report.json()?;
         value["now_min"] = serde_json::json!(now_ms / 60_000);
         pretty(&value)?
@@ -50,8 +40,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         csv(&report, now_ms)
     };
     match &args.out {
-        Some(path) => std::fs::write(path, text)
-            .with_context(|| format!("failed to write {}", path.display()))?,
+        Some(path) => write(Some(path), || text)?,
         None => print(&text)?,
     }
     refuse_breaches(&report)
@@ -60,7 +49,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 /// One line per job, in order of start; jobs without a start come last, with the reason.
 fn csv(report: &Report, now_ms: u64) -> String {
     let mut out = "policy,job_id,priority,gpus,start,end,in_time,reason,useful_work,\
-                   realtime_shortfall,churn,fragmentation,risk,score\n"
+                   realtime_shortfall,churn,fragmentation,deadline_risk,staleness_risk,score\n"
         .to_owned();
     for entry in &report.entries {
         started(&mut out, report, entry, now_ms);
@@ -80,16 +69,17 @@ fn started(out: &mut String, report: &Report, entry: &Entry, now_ms: u64) {
             why.map_or_else(|| entry.name.to_string(), |why| why.reason.to_string())
         };
         let score = why.map_or_else(
-            || ",,,,,".to_owned(),
+            || ",,,,,,".to_owned(),
             |why| {
                 let s = why.score;
                 format!(
-                    "{},{},{},{},{},{}",
+                    "{},{},{},{},{},{},{}",
                     s.useful_work,
                     s.realtime_shortfall,
                     s.churn,
                     s.fragmentation,
-                    s.risk,
+                    s.deadline_risk,
+                    s.staleness_risk,
                     s.total()
                 )
             },
@@ -119,7 +109,7 @@ fn waiting(out: &mut String, report: &Report, entry: &Entry) {
         let reason = if rejected { "can-never-fit" } else { "no-room" };
         let _ = writeln!(
             out,
-            "{},{},{},,,,no,{reason},,,,,,",
+            "{},{},{},,,,no,{reason},,,,,,,",
             entry.name,
             quoted(&job.name),
             job.priority

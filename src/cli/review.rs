@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use super::simulate::{Search, Work, pretty, print};
+use super::ladder::Search;
+use super::progress::{Stage, Watch};
+use super::work::{Work, pretty, print};
 use crate::plan::build;
 use crate::plan::compare::{Name, play};
 use crate::plan::review::{as_history, review};
@@ -25,13 +27,16 @@ pub struct Args {
 /// Prints the answers.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut workload = args.work.workload()?;
-    let effort = args.search.quiet();
+    let watch = Watch::start(1)?;
+    let effort = args.search.effort(watch.control());
+    watch.says("review", Stage::default());
     if let Some(name) = args.as_policy {
         let problem = build::problem(&workload, args.work.frame(0))?;
         let entry = play(&problem, name, &effort)?;
         workload = as_history(&workload, &entry, &problem);
     }
     let answers = review(&workload, args.work.gpus, &effort);
+    watch.end();
     if args.json {
         let as_policy = args.as_policy;
         return print(&pretty(&json!({ "version": 1, "as": as_policy, "answers": answers }))?);

@@ -1,5 +1,6 @@
 //! Pure side: the ladder of policies over one problem.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use serde::Serialize;
 
 use super::Schedule;
 use super::check::{Violation, check};
+use super::explain::{Explained, Explanation, Reason};
 use super::metrics::{Metrics, measure};
-use super::planner::{Explanation, Planner, Settings};
+use super::planner::{Planner, Settings};
 use super::score::Weights;
 use super::search::Control;
 use crate::sim::phase_fair::{PhaseFair, Unfit};
@@ -124,6 +126,16 @@ pub struct Effort {
     pub offline: Option<u32>,
 }
 
+impl Effort {
+    /// Schedules that a policy may try each time that it plans; zero for one that does not plan.
+    pub fn budget(&self, name: Name) -> u64 {
+        match name {
+            Name::PlanOnline | Name::PlanOffline => u64::from(name.settings(self).schedules),
+            _ => 0,
+        }
+    }
+}
+
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
@@ -178,7 +190,8 @@ pub struct Entry {
     pub schedule: Schedule,
     /// What that is worth.
     pub metrics: Metrics,
-    /// Why each job was started, where a planner did it.
+    /// Why each job was started and what that was worth, in order of start; empty where there is
+    /// too much work for it.
     pub explanations: Vec<Explanation>,
 }
 
@@ -196,21 +209,42 @@ const PLAN_JOBS_MAX: usize = 4_096;
 
 /// Runs one policy over a problem.
 pub fn play(problem: &Problem, name: Name, effort: &Effort) -> Result<Entry, Error> {
-    let mut explanations = Vec::new();
-    let outcome = if let Some(mut queue) = name.queue() {
-        sim::run(problem, &mut queue)?
-    } else if name == Name::PhaseFair {
-        sim::run(problem, &mut PhaseFair::new(problem)?)?
-    } else {
-        plannable(problem)?;
-        let mut planner = Planner::new(name.settings(effort));
-        let outcome = sim::run(problem, &mut planner)?;
-        explanations = planner.explanations().to_vec();
-        outcome
-    };
+    if let Some(mut queue) = name.queue() {
+        return watched(problem, name, effort, &mut queue, |_| BTreeMap::new());
+    }
+    if name == Name::PhaseFair {
+        let mut rule = PhaseFair::new(problem)?;
+        return watched(problem, name, effort, &mut rule, |_| BTreeMap::new());
+    }
+    plannable(problem)?;
+    let mut planner = Planner::new(name.settings(effort));
+    watched(problem, name, effort, &mut planner, |planner| planner.reasons().clone())
+}
+
+/// Plays a policy and explains what it does; `reasons` are those that it gives itself.
+fn watched<P: sim::Policy>(
+    problem: &Problem,
+    name: Name,
+    effort: &Effort,
+    policy: &mut P,
+    reasons: impl FnOnce(&P) -> BTreeMap<usize, Reason>,
+) -> Result<Entry, Error> {
+    let each = explainable(problem);
+    let mut explained = Explained::new(policy, effort.weights, effort.control.as_deref(), each);
+    let outcome = sim::run(problem, &mut explained)?;
+    let mut explanations = explained.finish();
+    let reasons = reasons(policy);
+    for why in &mut explanations {
+        why.reason = reasons.get(&why.job).copied().unwrap_or(why.reason);
+    }
     let schedule = Schedule::new(problem, outcome.runs, outcome.rejected);
     let metrics = measure(problem, &schedule);
     Ok(Entry { name, schedule, metrics, explanations })
+}
+
+/// Whether there is little enough work to explain each start of it.
+fn explainable(problem: &Problem) -> bool {
+    problem.jobs.len() <= PLAN_JOBS_MAX && problem.steps() <= PLAN_STEPS_MAX
 }
 
 /// Whether planners can plan it, and bounds be proved within seconds.

@@ -16,7 +16,7 @@ pub mod build;
 pub mod certificate;
 pub mod check;
 pub mod compare;
-mod explain;
+pub mod explain;
 pub mod family;
 mod guard;
 pub mod html;

@@ -9,15 +9,12 @@
 //!    cannot end in time in any case, but runs instead of idling.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
-
-use super::explain;
+use super::explain::Reason;
 use super::guard::easy;
 use super::kernel::{Kernel, Slot, Task};
-use super::score::{Fragmentation, Score, Weights};
+use super::score::Weights;
 use super::search::{Budget, Control, search};
 use crate::policy::GpuSet;
 use crate::sim::profile::Profile;
@@ -60,44 +57,6 @@ impl Settings {
     }
 }
 
-/// Why a job was started where and when it was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// The best order found has it start now.
-    Planned,
-    /// EASY backfill was better than the best order found, and starts it now.
-    Easy,
-    /// It has waited longer than the patience.
-    Patience,
-    /// It cannot end in time, and runs where nothing else is planned.
-    Fill,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Planned => "planned",
-            Self::Easy => "easy",
-            Self::Patience => "patience",
-            Self::Fill => "fill",
-        })
-    }
-}
-
-/// One start, explained.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct Explanation {
-    /// The job.
-    pub job: usize,
-    /// When.
-    pub start_ms: u64,
-    /// Why.
-    pub reason: Reason,
-    /// What it is worth.
-    pub score: Score,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Place {
     start_ms: u64,
@@ -115,13 +74,12 @@ pub struct Planner {
     /// The order of the last plan, which the next one begins from.
     order: Vec<usize>,
     planned: bool,
-    fragmentation: Option<Fragmentation>,
     /// When what was started is expected to end.
     expected: BTreeMap<usize, u64>,
     /// What was started, and whatever has ended.
     started: BTreeSet<usize>,
     rejected: Vec<usize>,
-    explanations: Vec<Explanation>,
+    reasons: BTreeMap<usize, Reason>,
     /// Schedules tried in all, and times planned.
     tried: u64,
     plans: u64,
@@ -137,19 +95,18 @@ impl Planner {
             plan: BTreeMap::new(),
             order: Vec::new(),
             planned: false,
-            fragmentation: None,
             expected: BTreeMap::new(),
             started: BTreeSet::new(),
             rejected: Vec::new(),
-            explanations: Vec::new(),
+            reasons: BTreeMap::new(),
             tried: 0,
             plans: 0,
         }
     }
 
-    /// Why each job was started, in order of start.
-    pub fn explanations(&self) -> &[Explanation] {
-        &self.explanations
+    /// Why each job was started.
+    pub fn reasons(&self) -> &BTreeMap<usize, Reason> {
+        &self.reasons
     }
 
     /// Schedules tried in all.
@@ -177,7 +134,6 @@ impl Planner {
             .collect();
         self.plans += 1;
         if known.is_empty() {
-            self.fragmentation = None;
             return;
         }
         let mut kernel = self.kernel(moment, target, &known);
@@ -207,7 +163,6 @@ impl Planner {
             }
         }
         self.order = found.order.iter().map(|&at| known[usize::from(at)]).collect();
-        self.fragmentation = Some(kernel.fragmentation().clone());
     }
 
     /// Jobs that have waited too long get the earliest place, in order of arrival.
@@ -308,14 +263,6 @@ impl Planner {
         starts
     }
 
-    fn explain(&mut self, moment: &Moment<'_>, job: usize, place: Place, target: &Curve) {
-        let Place { start_ms, gpus, reason } = place;
-        let weights = &self.settings.weights;
-        let pending = self.fragmentation.as_ref();
-        let score = explain::score(moment, (job, gpus), target, weights, pending);
-        self.explanations.push(Explanation { job, start_ms, reason, score });
-    }
-
     /// Whether something ran shorter or longer than it was expected to.
     fn surprised(&mut self, moment: &Moment<'_>) -> bool {
         let now = moment.now_ms;
@@ -363,7 +310,7 @@ impl Policy for Planner {
         for &(job, place) in &starts {
             self.started.insert(job);
             self.expected.insert(job, moment.now_ms + problem.jobs[job].estimate_ms);
-            self.explain(&moment, job, place, &target);
+            self.reasons.insert(job, place.reason);
         }
         starts.into_iter().map(|(job, place)| start(job, place)).collect()
     }

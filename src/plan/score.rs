@@ -1,11 +1,12 @@
 //! Pure side: what one placement is worth, in the terms of the article that this part follows.
 //!
 //! ```text
-//!   priority-weighted useful work
-//! - real-time shortfall
-//! - churn of real-time services
-//! - fragmentation that blocks wider pending jobs
-//! - risk of missed deadlines and of stale jobs
+//!   useful work, weighted by priority       useful_work
+//! - real-time shortfall                     realtime_shortfall
+//! - churn of real-time services             churn
+//! - fragmentation that blocks larger        fragmentation
+//!   pending jobs
+//! - deadline and staleness risk             deadline_risk, staleness_risk
 //! ```
 //!
 //! Integers throughout, in thousandths of a priority-GPU-step: one GPU for one step at priority 1
@@ -50,32 +51,41 @@ pub struct Score {
     pub realtime_shortfall: i64,
     /// GPUs that services would have to leave.
     pub churn: i64,
-    /// Free GPUs that the jobs still waiting can use no more.
+    /// Fragmentation that blocks larger pending jobs: free GPUs that those who still wait can use
+    /// no more. Below zero where the start makes the free ones fit better.
     pub fragmentation: i64,
-    /// Deadlines at stake, and time waited.
-    pub risk: i64,
+    /// The chance that the run outlasts its slack, times what would be lost.
+    pub deadline_risk: i64,
+    /// What the wait until the start has cost.
+    pub staleness_risk: i64,
 }
 
 impl Score {
     /// What it comes to.
     pub fn total(&self) -> i64 {
-        self.useful_work - self.realtime_shortfall - self.churn - self.fragmentation - self.risk
+        let costs = self.realtime_shortfall + self.churn + self.fragmentation;
+        self.useful_work - costs - self.deadline_risk - self.staleness_risk
     }
 }
 
 impl fmt::Display for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = |value: i64| format!("{}.{:01}", value / UNIT, value % UNIT / 100);
+        let part = |value: i64| {
+            let sign = if value < 0 { "-" } else { "" };
+            let tenths = value.unsigned_abs() / (UNIT.unsigned_abs() / 10);
+            format!("{sign}{}.{}", tenths / 10, tenths % 10)
+        };
         write!(
             f,
-            "useful work {} - shortfall {} - churn {} - fragmentation {} - risk {} = {}{}",
+            "useful work {} - real-time shortfall {} - churn {} - fragmentation {} \
+             - deadline risk {} - staleness risk {} = {}",
             part(self.useful_work),
             part(self.realtime_shortfall),
             part(self.churn),
             part(self.fragmentation),
-            part(self.risk),
-            if self.total() < 0 { "-" } else { "" },
-            part(self.total().abs()),
+            part(self.deadline_risk),
+            part(self.staleness_risk),
+            part(self.total()),
         )
     }
 }
@@ -190,6 +200,24 @@ mod tests {
         assert_eq!(fours.best_block(0b1111_1110, 0b0000_0001, 1), 0b0000_0010);
         assert_eq!(fours.best_block(0b1111_1000, 0b0000_0111, 1), 0b0000_1000);
         assert_eq!(fours.best_block(0b0111_1001, 0b1000_0110, 1), 0b0000_0001);
+    }
+
+    #[test]
+    fn a_score_reads_as_its_terms() {
+        let score = Score {
+            useful_work: 12_340,
+            realtime_shortfall: 20_000,
+            churn: 1_000,
+            fragmentation: -1_250,
+            deadline_risk: 500,
+            staleness_risk: 90,
+        };
+        assert_eq!(score.total(), -8_000);
+        assert_eq!(
+            score.to_string(),
+            "useful work 12.3 - real-time shortfall 20.0 - churn 1.0 - fragmentation -1.2 \
+             - deadline risk 0.5 - staleness risk 0.0 = -8.0"
+        );
     }
 
     #[test]

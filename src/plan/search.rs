@@ -27,9 +27,16 @@ pub struct Control {
     pub stop: AtomicBool,
     /// Schedules tried by all searches so far.
     pub tried: AtomicU64,
+    /// How far the present play is, in milliseconds of its own clock.
+    pub now_ms: AtomicU64,
 }
 
 impl Control {
+    /// Says how far the present play is.
+    pub(super) fn at(&self, now_ms: u64) {
+        self.now_ms.store(now_ms, Ordering::Relaxed);
+    }
+
     /// Counts schedules, and says whether to go on.
     fn go_on(&self, tried: u32) -> bool {
         self.tried.fetch_add(u64::from(tried), Ordering::Relaxed);

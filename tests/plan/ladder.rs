@@ -1,6 +1,7 @@
 //! Baselines on the seven scenarios.
 
 use sluice::plan::compare::{Effort, Name, play};
+use sluice::plan::explain::Reason;
 
 use crate::support::{SCENARIOS, problem, quick};
 
@@ -28,6 +29,9 @@ fn every_policy_makes_legal_schedules() {
                     assert_eq!(entry.violations(&problem), [], "{scenario} {name}");
                     assert!(entry.metrics.jobs_started > 0, "{scenario} {name}");
                     assert!(entry.metrics.rt_shortfall_gpu_hours < 1e-9, "{scenario} {name}");
+                    let whys = entry.explanations.iter().map(|why| (why.job, why.start_ms));
+                    let runs = entry.schedule.runs.iter().map(|run| (run.job, run.start_ms));
+                    assert!(whys.eq(runs), "{scenario} {name}: each start is explained");
                 }
                 Err(error) => {
                     assert_eq!(name, Name::PhaseFair, "{scenario} {name}: {error}");
@@ -88,9 +92,57 @@ fn queues_differ_in_who_may_pass() {
         }
         starts
     };
+    let reasons = |name| {
+        let entry = play(&problem, name, &Effort::default()).unwrap();
+        entry.explanations.iter().map(|why| (why.job, why.reason)).collect::<Vec<_>>()
+    };
+    assert!(reasons(Name::FifoStrictPeak).iter().all(|(_, why)| *why == Reason::InTurn));
+    assert_eq!(reasons(Name::EasyPeak)[1], (3, Reason::Passes), "short passes head");
     assert_eq!(starts(Name::FifoStrictPeak), [Some(0), Some(100), Some(200), Some(200)]);
     assert_eq!(starts(Name::FifoSkipPeak), [Some(0), Some(302), Some(2), Some(3)]);
     assert_eq!(starts(Name::EasyPeak), [Some(0), Some(100), Some(200), Some(3)]);
     // The rule knows one and all; six is neither.
     assert!(play(&problem, Name::PhaseFair, &Effort::default()).is_err());
+}
+
+/// What a start is worth, by hand: a service needs four of eight from the second hour on, a job of
+/// six for three hours takes two of them for two steps; who waits needs eight.
+#[test]
+fn a_start_is_worth_what_its_terms_say() {
+    use sluice::sim::{Curve, Job, Problem, Service};
+    const HOUR: u64 = 3_600_000;
+    let job = |name: &str, priority, width, hours| Job {
+        name: name.into(),
+        kind: "job".into(),
+        priority,
+        arrival_ms: 0,
+        deadline_ms: None,
+        width,
+        estimate_ms: hours * HOUR,
+        run_ms: hours * HOUR,
+    };
+    let demand = Curve::new(vec![(HOUR, 4)]);
+    let service =
+        Service { name: "rt".into(), priority: 5, forecast: demand.clone(), demand, peak: 0 };
+    let problem = Problem {
+        gpus: 8,
+        nodes: 1,
+        step_ms: HOUR,
+        horizon_ms: 10 * HOUR,
+        churn_limit: 8,
+        jobs: vec![job("wide", 2, 6, 3), job("whole", 1, 8, 2)],
+        services: vec![service],
+        inherited: Vec::new(),
+    };
+    // The service reserves nothing here, so a peak policy does not see it.
+    let entry = play(&problem, Name::FifoStrictPeak, &Effort::default()).unwrap();
+    let score = entry.explanations[0].score;
+    assert_eq!(score.useful_work, 2 * 6 * 3 * 1_000);
+    assert_eq!(score.realtime_shortfall, 10 * 5 * (2 + 2) * 1_000);
+    assert_eq!((score.churn, score.staleness_risk, score.deadline_risk), (0, 0, 0));
+    assert_eq!(score.fragmentation, 2_000, "two are left, and the one who waits needs eight");
+    let text = score.to_string();
+    for term in ["useful work", "real-time shortfall", "churn", "fragmentation", "deadline risk"] {
+        assert!(text.contains(term), "{text}");
+    }
 }

@@ -2,9 +2,10 @@
 
 use sluice::plan::build::{self, Frame};
 use sluice::plan::compare::{Effort, Entry, Name, play};
+use sluice::plan::explain::Reason;
 use sluice::plan::family::FAMILIES;
 use sluice::plan::noise::{self, Noise};
-use sluice::plan::planner::{Planner, Reason, Settings};
+use sluice::plan::planner::{Planner, Settings};
 use sluice::sim::{self, Job, Problem};
 
 use crate::support::{SCENARIOS, problem, quick};
