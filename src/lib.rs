@@ -1,7 +1,7 @@
 //! Sluice: one-GPU pods and whole-node pods share GPU nodes fairly.
 //!
 //! ```text
-//! main ─► cli ─► sim ──────────────► policy      pure: no clock, no I/O, no async, ordered maps
+//! main ─► cli ─► plan, stream ► sim ─► policy      pure: no clock, no I/O, no async, ordered maps
 //!            ├─► controller ─┐         ▲
 //!            ├─► extender ───┼► translate ► api   feature "cluster"
 //!            └─► agent ──────┴───────────────►
@@ -16,6 +16,7 @@ pub mod clock;
 pub mod plan;
 pub mod policy;
 pub mod sim;
+pub mod stream;
 pub mod telemetry;
 pub mod timeline;
 pub mod trace;

@@ -15,6 +15,7 @@ pub mod pool;
 mod progress;
 pub mod review;
 pub mod simulate;
+pub mod stream;
 pub mod timeline;
 pub mod work;
 

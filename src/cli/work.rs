@@ -15,8 +15,8 @@ use crate::trace::{Source, Workload, parse_duration};
 pub struct Work {
     /// The job list: CSV, a Microsoft ITP trace, SWF, or the records of `sluice record`; `-` is
     /// standard input.
-    #[arg(value_name = "JOBS")]
-    pub jobs: PathBuf,
+    #[arg(value_name = "JOBS", required = true)]
+    pub jobs: Option<PathBuf>,
     /// Demand of the services in the list: CSV `job_id,time,gpus`.
     #[arg(long, value_name = "FILE")]
     pub demand: Option<PathBuf>,
@@ -40,13 +40,14 @@ pub struct Work {
 impl Work {
     /// What the figures are about, for a heading.
     pub(super) fn title(&self) -> String {
-        let name = self.jobs.file_stem().map_or_else(String::new, |n| n.to_string_lossy().into());
+        let name = self.jobs.as_deref().and_then(Path::file_stem);
+        let name = name.map_or_else(String::new, |name| name.to_string_lossy().into());
         format!("What another order would have given: {name}")
     }
 
     /// Reads the files.
     pub fn workload(&self) -> anyhow::Result<Workload> {
-        let jobs = read(&self.jobs)?;
+        let jobs = read(self.jobs.as_deref().context("there is no job list")?)?;
         let demand = self.demand.as_deref().map(read).transpose()?;
         let jobs = Source { name: &jobs.0, content: &jobs.1 };
         let demand = demand.as_ref().map(|(name, content)| Source { name, content });

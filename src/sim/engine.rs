@@ -65,6 +65,12 @@ pub trait Policy {
         None
     }
 
+    /// Whether it keeps what is free of a node for a large that waits.
+    fn keeps(&self, node: usize) -> bool {
+        let _ = node;
+        false
+    }
+
     /// Jobs that it will never start, since they can never fit its rule.
     fn rejected(&self) -> &[usize] {
         &[]

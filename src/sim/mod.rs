@@ -13,6 +13,7 @@ pub mod phase_fair;
 mod problem;
 pub mod profile;
 pub mod queues;
+pub mod rivals;
 
 pub use engine::{Fault, Moment, Outcome, Policy, Running, Start, State, run};
 pub use problem::{Curve, Job, Problem, Run, Service};

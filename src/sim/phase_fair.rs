@@ -14,6 +14,9 @@ pub struct PhaseFair {
     pool: Pool,
     /// Nodes are told with the first call.
     told: bool,
+    /// What became of the last starts, for the next call. Here a reservation is bound and started
+    /// at once, which frees nothing, so that the rule has nothing to decide for it alone.
+    started: Vec<Input>,
 }
 
 /// Why the rule cannot serve a problem.
@@ -54,12 +57,19 @@ impl PhaseFair {
         if let Some(job) = other {
             return Err(Unfit::Width { job: job.name.clone(), width: job.width, gpus });
         }
-        Ok(Self { pool: Pool::new(config)?, told: false })
+        Ok(Self { pool: Pool::new(config)?, told: false, started: Vec::new() })
     }
 
     /// The state of the rule.
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// How much longer a job that waits may wait, if the rule can say so.
+    pub fn figure_ms(&self, job: usize, now_ms: u64) -> Option<u64> {
+        let now = Millis(now_ms);
+        let bound = self.pool.bound(job_id(job), now)?;
+        bound.latest_start.map(|at| at.since(now).0)
     }
 
     fn tell_nodes(&mut self, moment: &Moment<'_>, inputs: &mut Vec<Input>) {
@@ -83,7 +93,7 @@ impl PhaseFair {
 
 impl Policy for PhaseFair {
     fn decide(&mut self, moment: Moment<'_>) -> Vec<Start> {
-        let mut inputs = Vec::new();
+        let mut inputs = std::mem::take(&mut self.started);
         if !self.told {
             self.tell_nodes(&moment, &mut inputs);
         }
@@ -92,25 +102,21 @@ impl Policy for PhaseFair {
         inputs.extend(ended);
         let arrived = moment.arrived.iter().map(|&job| queued(moment.problem, job));
         inputs.extend(arrived);
-        let now = Millis(moment.now_ms);
         let mut starts = Vec::new();
-        let mut started = Vec::new();
-        for decision in self.pool.step(inputs, now) {
+        for decision in self.pool.step(inputs, Millis(moment.now_ms)) {
             let Decision::Reserved { job, node, gpus, .. } = decision else { continue };
-            started.push(Input::Bound { job });
-            started.push(Input::Started { job, latest_end: None });
+            self.started.push(Input::Bound { job });
+            self.started.push(Input::Started { job, latest_end: None });
             let (Ok(job), Ok(node)) = (usize::try_from(job.0), usize::try_from(node.0)) else {
                 continue;
             };
             starts.push(Start { job, node, gpus });
         }
-        if !started.is_empty() {
-            // Here a reservation is bound and started at once; that frees nothing, so the rule
-            // has nothing new to decide.
-            let more = self.pool.step(started, now);
-            debug_assert!(!more.iter().any(|d| matches!(d, Decision::Reserved { .. })), "{more:?}");
-        }
         starts
+    }
+
+    fn keeps(&self, node: usize) -> bool {
+        self.pool.nodes().get(&node_id(node)).is_some_and(|node| node.gate().is_some())
     }
 
     fn wake_ms(&self, now_ms: u64) -> Option<u64> {

@@ -1,0 +1,295 @@
+//! Pure: who is compared, by the name that the command line knows it by.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::limits::{Limits, LimitsError, Longest};
+use super::meter::Player;
+use crate::policy::{Config, Millis};
+use crate::sim::Problem;
+use crate::sim::phase_fair::{PhaseFair, Unfit};
+use crate::sim::rivals::{Place, Rival, Rule};
+use crate::trace::parse_duration;
+
+/// One scheduler with its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contender {
+    name: String,
+    who: Who,
+    limits: Option<Limits>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Who {
+    Rival(Kind, Place),
+    PhaseFair(Settings),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Greedy,
+    FifoStrict,
+    FifoSkip,
+    Easy,
+    Reserve { after: Span, drains: Option<u32> },
+}
+
+/// What differs from the plain rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Settings {
+    backfill: bool,
+    turn: Option<Span>,
+    keep_open: u32,
+    drains: Option<u32>,
+    wave: Option<u32>,
+}
+
+/// A length of time, or so many times the longest limit of a shape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Span {
+    Fixed(u64),
+    Smalls(u64),
+    Larges(u64),
+}
+
+impl Span {
+    fn parse(text: &str) -> Option<Self> {
+        let times = |unit: char| text.strip_suffix(unit)?.parse().ok().filter(|&n| n <= 1_000_000);
+        let of_shape = times('S').map(Self::Smalls).or_else(|| times('L').map(Self::Larges));
+        of_shape
+            .or_else(|| (text == "0").then_some(Self::Fixed(0)))
+            .or_else(|| parse_duration(text).map(Self::Fixed))
+    }
+
+    fn ms(self, longest: Longest) -> u64 {
+        match self {
+            Self::Fixed(ms) => ms,
+            Self::Smalls(times) => longest.small_ms.saturating_mul(times),
+            Self::Larges(times) => longest.large_ms.saturating_mul(times),
+        }
+    }
+}
+
+/// What contenders look like, for help and errors.
+pub const FORMS: &str = "greedy, fifo-strict, fifo-skip, easy, strict-large, reserve-after=2h, \
+     phase-fair or balanced, and after any of them +KEY=VALUE: limits=x1.5, for rivals \
+     place=latest-end, for those that close nodes drains=1, for phase-fair backfill, turn=4L, \
+     keep-open=1, wave=4 (4L is four times the longest limit of a large, 2S twice a small's)";
+
+/// A text that names no contender, or one that cannot serve a stream.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ContenderError {
+    /// Not one of the names.
+    #[error("there is no scheduler {0:?}; there are {FORMS}")]
+    Name(String),
+    /// Not one of its settings.
+    #[error("{name}: {setting:?} means nothing; there are {FORMS}")]
+    Setting {
+        /// Of whom.
+        name: String,
+        /// The setting.
+        setting: String,
+    },
+    /// Limits that are none.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+    /// It cannot serve such work, or refuses its settings.
+    #[error("{name}: {reason}")]
+    Unfit {
+        /// Who.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl FromStr for Contender {
+    type Err = ContenderError;
+
+    fn from_str(text: &str) -> Result<Self, ContenderError> {
+        let mut parts = text.split('+');
+        let name = parts.next().unwrap_or_default();
+        let mut who = Who::named(name).ok_or_else(|| ContenderError::Name(name.to_owned()))?;
+        let mut limits = None;
+        for part in parts {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            if key == "limits" {
+                limits = Some(value.parse()?);
+            } else if who.set(key, value).is_none() {
+                let (name, setting) = (name.to_owned(), part.to_owned());
+                return Err(ContenderError::Setting { name, setting });
+            }
+        }
+        Ok(Self { name: text.to_owned(), who, limits })
+    }
+}
+
+impl Who {
+    fn named(name: &str) -> Option<Self> {
+        let at_once = Span::Fixed(0);
+        let kind = match name {
+            "greedy" => Kind::Greedy,
+            "fifo-strict" => Kind::FifoStrict,
+            "fifo-skip" => Kind::FifoSkip,
+            "easy" => Kind::Easy,
+            "strict-large" => Kind::Reserve { after: at_once, drains: None },
+            "phase-fair" => return Some(Self::PhaseFair(Settings::default())),
+            "balanced" => {
+                let turn = Some(Span::Larges(4));
+                let settings = Settings { backfill: true, turn, ..Settings::default() };
+                return Some(Self::PhaseFair(settings));
+            }
+            _ => {
+                let after = Span::parse(name.strip_prefix("reserve-after=")?)?;
+                Kind::Reserve { after, drains: None }
+            }
+        };
+        Some(Self::Rival(kind, Place::default()))
+    }
+
+    /// `None` where the setting means nothing to it.
+    fn set(&mut self, key: &str, value: &str) -> Option<()> {
+        let count = || value.parse::<u32>().ok().filter(|&count| count > 0);
+        match (self, key) {
+            (Self::Rival(_, place), "place") => {
+                *place = match value {
+                    "fullest" => Place::Fullest,
+                    "latest-end" => Place::LatestEnd,
+                    _ => return None,
+                };
+            }
+            (Self::Rival(Kind::Reserve { drains, .. }, _), "drains") => *drains = Some(count()?),
+            (Self::PhaseFair(settings), "drains") => settings.drains = Some(count()?),
+            (Self::PhaseFair(settings), "keep-open") => settings.keep_open = count()?,
+            (Self::PhaseFair(settings), "wave") => settings.wave = Some(count()?),
+            (Self::PhaseFair(settings), "turn") => settings.turn = Some(Span::parse(value)?),
+            (Self::PhaseFair(settings), "backfill") if value.is_empty() => settings.backfill = true,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+impl Contender {
+    /// Those that a comparison begins with.
+    pub fn usual() -> Vec<Self> {
+        let names = [
+            "greedy",
+            "strict-large",
+            "reserve-after=1L",
+            "fifo-strict",
+            "fifo-skip",
+            "easy",
+            "phase-fair",
+            "balanced",
+        ];
+        names.into_iter().filter_map(|name| name.parse().ok()).collect()
+    }
+
+    /// As it is written.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The limits that it knows, where they are not those of all.
+    pub fn limits(&self) -> Option<Limits> {
+        self.limits
+    }
+
+    /// Somebody new who plays this part.
+    pub(super) fn player(
+        &self,
+        problem: &Problem,
+        longest: Longest,
+    ) -> Result<Player, ContenderError> {
+        let player = match self.who {
+            Who::Rival(kind, place) => {
+                Rival::new(problem, kind.rule(problem, longest), place).map(Player::Rival)
+            }
+            Who::PhaseFair(settings) => PhaseFair::with(problem, settings.config(problem, longest))
+                .map(Box::new)
+                .map(Player::PhaseFair),
+        };
+        player.map_err(|unfit| {
+            let reason = match unfit {
+                Unfit::Config(error) => error.to_string(),
+                other => other.to_string(),
+            };
+            ContenderError::Unfit { name: self.name.clone(), reason }
+        })
+    }
+}
+
+impl Kind {
+    fn rule(self, problem: &Problem, longest: Longest) -> Rule {
+        match self {
+            Self::Greedy => Rule::Greedy,
+            Self::FifoStrict => Rule::FifoStrict,
+            Self::FifoSkip => Rule::FifoSkip,
+            Self::Easy => Rule::Easy,
+            Self::Reserve { after, drains } => {
+                let drains = drains.and_then(|drains| usize::try_from(drains).ok());
+                let drains = drains.unwrap_or(problem.nodes);
+                Rule::Reserve { after_ms: after.ms(longest), drains }
+            }
+        }
+    }
+}
+
+impl Settings {
+    fn config(self, problem: &Problem, longest: Longest) -> Config {
+        let gpus = problem.gpus;
+        let plain = Config::default();
+        Config {
+            gpus_per_node: gpus,
+            wave_size: self.wave.unwrap_or(gpus),
+            max_drains: self.drains.unwrap_or(plain.max_drains),
+            backfill: self.backfill,
+            turn: self.turn.map(|turn| Millis(turn.ms(longest))),
+            keep_open: self.keep_open,
+            small_limit: Some(Millis(longest.small_ms)),
+            large_limit: Some(Millis(longest.large_ms)),
+            ..plain
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contenders_are_read_with_their_settings() {
+        let who = |text: &str| text.parse::<Contender>().unwrap().who;
+        assert_eq!(who("balanced"), who("phase-fair+backfill+turn=4L"));
+        assert_eq!(who("strict-large"), who("reserve-after=0"));
+        assert_eq!(who("reserve-after=90m"), who("reserve-after=1h30m"));
+        assert_ne!(who("strict-large"), who("strict-large+drains=1"));
+        assert_ne!(who("easy"), who("easy+place=latest-end"));
+        let easy: Contender = "easy+limits=exact".parse().unwrap();
+        assert_eq!((easy.name(), easy.limits()), ("easy+limits=exact", Some(Limits::Times(1000))));
+        assert_eq!(Contender::usual().len(), 8);
+    }
+
+    #[test]
+    fn wrong_contenders_say_what_there_is() {
+        for (text, part) in [
+            ("lottery", "no scheduler \"lottery\"; there are greedy"),
+            ("reserve-after", "no scheduler"),
+            ("reserve-after=soon", "no scheduler"),
+            ("easy+turn=4L", "easy: \"turn=4L\" means nothing"),
+            ("phase-fair+wave=0", "\"wave=0\" means nothing"),
+            ("phase-fair+place=fullest", "\"place=fullest\" means nothing"),
+            ("easy+limits=1.5", "\"1.5\" says nothing of limits"),
+        ] {
+            let error = text.parse::<Contender>().unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}
