@@ -14,13 +14,20 @@ impl Pool {
         self.settle_ended_larges(now, out);
         if !self.config.paused {
             self.place_larges(now, out);
-            // A gate that opens may be the open node that lets another close.
-            while self.assign_gates(now, out) && self.config.keep_open > 0 {
+            // A gate that opens may be the one too many, or the open node, that lets another close.
+            while self.assign_gates(now, out) {
                 self.place_larges(now, out);
             }
-            self.place_smalls(now, out);
-            if self.config.backfill {
+            loop {
+                let kept = self.place_smalls(now, out);
+                if !self.config.backfill {
+                    break;
+                }
                 self.backfill(now, out);
+                // A node that was kept for somebody who was backfilled is kept no longer.
+                if kept.is_none() || kept == self.kept(now) {
+                    break;
+                }
             }
         }
         self.report_overdue(now, out);
@@ -80,19 +87,20 @@ impl Pool {
 
     /// Smalls in order, each to the open node whose latest end it moves least, else the fullest,
     /// so that whole nodes come free. Behind the first wide one for which no open node has enough
-    /// free GPUs, nothing goes to the node that is kept for it.
-    fn place_smalls(&mut self, now: Millis, out: &mut Vec<Decision>) {
+    /// free GPUs, nothing goes to the node that is kept for it, which is returned.
+    fn place_smalls(&mut self, now: Millis, out: &mut Vec<Decision>) -> Option<(NodeId, JobId)> {
         let mut room = self.open_room();
         if room == 0 {
-            return;
+            return None;
         }
         let mut heads = self.heads(Shape::Small, |_| true);
         let mut kept = None;
         while room > 0 {
             let Some(job) = heads.pop_first().and_then(|key| self.at(key)) else { break };
             // What holds back the first of a class holds back all of it.
-            let Some(id) = self.best_open_node(job, kept, now) else {
-                kept = kept.or_else(|| self.node_to_keep(job, now));
+            let closed = kept.map(|(node, _)| node);
+            let Some(id) = self.best_open_node(job, closed, now) else {
+                kept = kept.or_else(|| Some((self.node_to_keep(job, now)?, job.id)));
                 continue;
             };
             if !self.within_quota(job) {
@@ -110,6 +118,7 @@ impl Pool {
                 node.turn = None;
             }
         }
+        kept
     }
 
     fn open_room(&self) -> u32 {

@@ -146,14 +146,19 @@ impl Pool {
     }
 
     /// When something is due without a new fact: a reservation expires, a back-off ends, a drain
-    /// becomes overdue. [`Pool::step`] without inputs is to be called then.
+    /// becomes overdue, a holder outlasts its limit on the node that is kept for a wide small, which
+    /// may then have a better one. [`Pool::step`] without inputs is to be called then.
     pub fn next_wakeup(&self, now: Millis) -> Option<Millis> {
         let expiries = self.nodes.values().flat_map(|node| {
             node.holdings.values().filter(|h| h.stage == Stage::Reserved).filter_map(|h| h.expires)
         });
         let retries = self.standing_back.first().map(|&(retry_at, _)| retry_at);
         let overdue = self.nodes.values().filter_map(|node| self.overdue_at(node));
-        expiries.chain(retries).chain(overdue).min().map(|at| at.max(now))
+        let kept = self.kept(now).and_then(|(node, _)| self.nodes.get(&node));
+        let outlasts = kept.into_iter().flat_map(|node| node.holdings.values());
+        let outlasts = outlasts.filter_map(|h| h.latest_end).filter(|&end| end >= now);
+        let outlasts = outlasts.map(|end| end + Millis(1));
+        expiries.chain(retries).chain(overdue).chain(outlasts).min().map(|at| at.max(now))
     }
 
     /// GPUs that a tenant's jobs hold.

@@ -16,6 +16,8 @@ use super::timeline::examine;
 #[derive(Clone, Debug)]
 struct Work {
     large: bool,
+    /// Of one that is not large: the GPUs that it asks for.
+    gpus: u32,
     arrives: u64,
     /// Seconds that it really runs.
     runs: u64,
@@ -34,23 +36,24 @@ struct Limits {
     large: u64,
 }
 
-fn work(limits: &Limits, pinned: bool) -> impl Strategy<Value = Work> + use<> {
+fn work(limits: &Limits, pinned: bool, widest: u32) -> impl Strategy<Value = Work> + use<> {
     let (small, large) = (limits.small, limits.large);
     let cancelled = prop_oneof![9 => Just(None), 1 => (0..20_u64).prop_map(Some)];
     let on = proptest::collection::btree_set(0..3_u32, 1..3);
     let on = prop_oneof![3 => Just(None), u32::from(pinned) => on.prop_map(Some)];
     let size = (prop::bool::weighted(0.25), 1..=large, 0..3_u64, prop::bool::weighted(0.1));
-    (size, 0..60_u64, cancelled, on, any::<u8>()).prop_map(
-        move |((is_large, runs, slack, fails), arrives, cancelled_after, on, rank)| {
+    let gpus = prop_oneof![Just(1), 1..=widest];
+    (size, gpus, 0..60_u64, cancelled, on, any::<u8>()).prop_map(
+        move |((is_large, runs, slack, fails), gpus, arrives, cancelled_after, on, rank)| {
             let most = if is_large { large } else { small };
             let runs = runs.min(most);
             let slack = slack.min(most - runs);
-            Work { large: is_large, arrives, runs, slack, fails, cancelled_after, on, rank }
+            Work { large: is_large, gpus, arrives, runs, slack, fails, cancelled_after, on, rank }
         },
     )
 }
 
-fn world(pinned: bool) -> impl Strategy<Value = (Config, u32, Vec<Work>)> {
+fn world(pinned: bool, wide: bool) -> impl Strategy<Value = (Config, u32, Vec<Work>)> {
     let limits = (1..=4_u64, 1..=12_u64).prop_map(|(small, large)| Limits { small, large });
     let turn = prop_oneof![Just(None), (1..40_u64).prop_map(|s| Some(Millis::from_secs(s)))];
     let options = (any::<bool>(), turn, 0..=u32::from(pinned), 1..=3_u32);
@@ -68,7 +71,8 @@ fn world(pinned: bool) -> impl Strategy<Value = (Config, u32, Vec<Work>)> {
             large_limit: Some(Millis::from_secs(limits.large)),
             ..Config::default()
         };
-        let work = proptest::collection::vec(work(&limits, pinned), 1..60);
+        let widest = if wide { gpus.saturating_sub(1).max(1) } else { 1 };
+        let work = proptest::collection::vec(work(&limits, pinned, widest), 1..60);
         (Just(config), Just(nodes), work)
     })
 }
@@ -82,6 +86,10 @@ struct World {
     /// The earliest time that each waiting job was ever promised, and on which basis.
     promised: BTreeMap<JobId, (u64, Basis)>,
     promises: u32,
+    /// The wide small that is first among the smalls, and since when.
+    head: Option<(JobId, u64)>,
+    /// How long one may be.
+    head_ms: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -104,6 +112,8 @@ impl World {
             agenda: BTreeSet::new(),
             promised: BTreeMap::new(),
             promises: 0,
+            head: None,
+            head_ms: head_ms(config, nodes),
         }
     }
 
@@ -147,7 +157,11 @@ impl World {
         }
         let job = Job {
             id,
-            shape: if work.large { Shape::Large } else { Shape::Small },
+            shape: match work.gpus {
+                _ if work.large => Shape::Large,
+                1 => Shape::Small,
+                gpus => Shape::Wide(gpus),
+            },
             priority: 0,
             created: Millis(self.now),
             limit: Some(Millis::from_secs(work.runs + work.slack)),
@@ -180,6 +194,23 @@ impl World {
         }
         assert_eq!(self.pool.step(bound, Millis(self.now)), []);
         self.note_promises();
+        self.note_the_first_small();
+    }
+
+    /// A wide small that is first among the smalls starts within (N+1)S + B.
+    fn note_the_first_small(&mut self) {
+        let wide = |shape: Shape| shape.is_small() && shape != Shape::Small;
+        let first = self.pool.queue(Shape::Small).next().map(|waiting| &waiting.job);
+        let first = first.filter(|job| wide(job.shape)).map(|job| job.id);
+        if let Some((job, since)) = self.head {
+            let waited = self.now - since;
+            assert!(waited <= self.head_ms, "{job} was first for {waited} of {}", self.head_ms);
+        }
+        self.head = match (first, self.head) {
+            (Some(first), Some((head, since))) if first == head => Some((head, since)),
+            (Some(first), _) => Some((first, self.now)),
+            (None, _) => None,
+        };
     }
 
     fn note_promises(&mut self) {
@@ -201,20 +232,47 @@ impl World {
     }
 }
 
+/// (N+1)S + B on N nodes, B with the larges that fail at once. Where nodes are kept open or work
+/// fits some nodes only, nothing is said.
+fn head_ms(config: &Config, nodes: u32) -> u64 {
+    let limit = |limit: Option<Millis>| limit.unwrap().0;
+    let (s, l) = (limit(config.small_limit), limit(config.large_limit));
+    let turn = config.turn.map_or(l, |turn| turn.0.max(l));
+    u64::from(nodes + 1) * s + turn + 3 * l.min(60_000)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_waits_longer_than_ever_told((config, nodes, work) in world(false)) {
+    fn nobody_waits_longer_than_ever_told((config, nodes, work) in world(false, false)) {
         let mut world = World::new(&config, nodes);
         world.run(work);
     }
 
     #[test]
     fn nobody_waits_longer_than_ever_told_where_work_fits_some_nodes_only(
-        (config, nodes, work) in world(true),
+        (config, nodes, work) in world(true, false),
     ) {
         let mut world = World::new(&config, nodes);
+        world.run(work);
+    }
+
+    /// Larges and smalls keep their figures beside wide smalls; and every wide one is served.
+    #[test]
+    fn nobody_waits_longer_than_ever_told_beside_wide_smalls(
+        (config, nodes, work) in world(false, true),
+    ) {
+        let mut world = World::new(&config, nodes);
+        world.run(work);
+    }
+
+    #[test]
+    fn nor_beside_wide_smalls_where_work_fits_some_nodes_only(
+        (config, nodes, work) in world(true, true),
+    ) {
+        let mut world = World::new(&config, nodes);
+        world.head_ms = u64::MAX;
         world.run(work);
     }
 }

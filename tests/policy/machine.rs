@@ -141,7 +141,11 @@ impl Machine {
         let on = arrival.on.as_ref();
         Input::Queued(Box::new(Job {
             id,
-            shape: if arrival.large { Shape::Large } else { Shape::Small },
+            shape: match arrival.wide {
+                _ if arrival.large => Shape::Large,
+                Some(gpus) => Shape::Wide(gpus),
+                None => Shape::Small,
+            },
             priority: arrival.priority,
             created: Millis(self.now.saturating_sub(arrival.age * 1_000)),
             limit: arrival.limit.map(Millis::from_secs),
@@ -326,7 +330,11 @@ impl Machine {
     fn compare_counters(&self) {
         let counters = self.pool.counters();
         for (shape, counted) in [(Shape::Small, counters.small), (Shape::Large, counters.large)] {
-            let of_shape = self.model.jobs.iter().filter(|job| job.shape == Some(shape));
+            let of_shape = self
+                .model
+                .jobs
+                .iter()
+                .filter(|job| job.shape.is_some_and(|own| own.is_small() == shape.is_small()));
             let (mut holds, mut gone) = (0, 0);
             for job in of_shape {
                 match job.place {
@@ -401,7 +409,20 @@ proptest! {
     fn the_rule_is_what_its_specification_says(
         config in config(),
         nodes in 1..=4_u32,
-        history in history(40),
+        history in history(40, 1),
+    ) {
+        let mut machine = Machine::new(&config, nodes);
+        for (seconds, transitions) in history {
+            machine.pass(seconds * 1_000);
+            machine.play(&transitions);
+        }
+    }
+
+    #[test]
+    fn the_rule_with_wide_smalls_is_what_its_specification_says(
+        config in config(),
+        nodes in 1..=4_u32,
+        history in history(40, 3),
     ) {
         let mut machine = Machine::new(&config, nodes);
         for (seconds, transitions) in history {

@@ -16,3 +16,4 @@ mod restarts;
 mod timeline;
 mod transitions;
 mod waits;
+mod wide;

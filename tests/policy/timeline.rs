@@ -7,6 +7,7 @@
 //! | happens | meaning |
 //! |---|---|
 //! | `small s1..s3 limit=9 prio=1 on=n0,n2 tenant=4 created=7` | jobs arrive |
+//! | `wide W gpus=4` | the same for a wide small of four GPUs |
 //! | `large A` | the same for a large |
 //! | `done a`, `failed a`, `cancelled a` | its GPUs are free again |
 //! | `withdraw a` | it is deleted while it waits |
@@ -207,9 +208,13 @@ impl Timeline {
             |jobs: Vec<JobId>, input: fn(JobId) -> Input| jobs.into_iter().map(input).collect();
         match verb {
             "tick" => Vec::new(),
-            "small" | "large" => {
+            "small" | "wide" | "large" => {
                 let jobs = jobs();
-                let shape = if verb == "small" { Shape::Small } else { Shape::Large };
+                let shape = match verb {
+                    "small" => Shape::Small,
+                    "wide" => Shape::Wide(get("gpus").unwrap().parse().unwrap()),
+                    _ => Shape::Large,
+                };
                 let job = |id| Job {
                     id,
                     shape,
@@ -283,7 +288,11 @@ impl Timeline {
             if let &Decision::Reserved { job, node, kind, .. } = decision {
                 let how = format!("{}{}", how(kind), place(node));
                 match &mut run {
-                    Some((_, last, same)) if *same == how && last.0 + 1 == job.0 => *last = job,
+                    Some((_, last, same))
+                        if *same == how && last.0 + 1 == job.0 && self.alike(*last, job) =>
+                    {
+                        *last = job;
+                    }
                     _ => {
                         lines.extend(run.replace((job, job, how)).map(|r| self.admitted(&r)));
                     }
@@ -295,6 +304,12 @@ impl Timeline {
         }
         lines.extend(run.map(|r| self.admitted(&r)));
         lines
+    }
+
+    /// Whether two jobs are of one shape.
+    fn alike(&self, one: JobId, other: JobId) -> bool {
+        let shape = |job| self.pool.job(job).map(|job| job.shape);
+        shape(one) == shape(other)
     }
 
     fn admitted(&self, (first, last, how): &(JobId, JobId, String)) -> String {

@@ -32,6 +32,8 @@ pub(crate) enum Transition {
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) large: bool,
+    /// Of one that is not large: how many GPUs it asks for, if that is more than one.
+    pub(crate) wide: Option<u32>,
     pub(crate) priority: i32,
     pub(crate) age: u64,
     pub(crate) limit: Option<u64>,
@@ -39,16 +41,20 @@ pub(crate) struct Arrival {
     pub(crate) on: Option<BTreeSet<u32>>,
 }
 
-fn arrival() -> impl Strategy<Value = Arrival> {
+fn arrival(widest: u32) -> impl Strategy<Value = Arrival> {
     let on = prop_oneof![
         4 => Just(None),
         1 => proptest::collection::btree_set(0..4_u32, 1..3).prop_map(Some),
     ];
     let limit = prop_oneof![1 => Just(None), 4 => (1..40_u64).prop_map(Some)];
     let priority = prop_oneof![4 => Just(0), 1 => 1..3_i32];
-    (prop::bool::weighted(0.3), priority, 0..3_u64, limit, 0..3_u32, on).prop_map(
-        |(large, priority, age, limit, tenant, on)| Arrival {
+    let wide = prop_oneof![1 => Just(None), 1 => (2..=widest.max(2)).prop_map(Some)];
+    let wide = wide.prop_map(move |wide| wide.filter(|_| widest > 1));
+    let kind = (prop::bool::weighted(0.3), wide);
+    (kind, priority, 0..3_u64, limit, 0..3_u32, on).prop_map(
+        |((large, wide), priority, age, limit, tenant, on)| Arrival {
             large,
+            wide,
             priority,
             age,
             limit,
@@ -58,11 +64,11 @@ fn arrival() -> impl Strategy<Value = Arrival> {
     )
 }
 
-fn transition() -> impl Strategy<Value = Transition> {
+fn transition(widest: u32) -> impl Strategy<Value = Transition> {
     let index = any::<Index>;
     let end = prop_oneof![1 => Just(None), 2 => (0..60_u64).prop_map(Some)];
     prop_oneof![
-        12 => arrival().prop_map(Transition::Arrive),
+        12 => arrival(widest).prop_map(Transition::Arrive),
         10 => index().prop_map(Transition::Complete),
         2 => index().prop_map(Transition::Fail),
         3 => index().prop_map(Transition::Cancel),
@@ -88,10 +94,14 @@ fn transition() -> impl Strategy<Value = Transition> {
     ]
 }
 
-/// Steps of a history: how many seconds pass before, and what happens then.
-pub(crate) fn history(longest: usize) -> impl Strategy<Value = Vec<(u64, Vec<Transition>)>> {
+/// Steps of a history: how many seconds pass before, and what happens then. Smalls ask for up to
+/// `widest` GPUs.
+pub(crate) fn history(
+    longest: usize,
+    widest: u32,
+) -> impl Strategy<Value = Vec<(u64, Vec<Transition>)>> {
     let pause = prop_oneof![4 => 0..4_u64, 1 => 4..70_u64];
-    let step = (pause, proptest::collection::vec(transition(), 0..4));
+    let step = (pause, proptest::collection::vec(transition(widest), 0..4));
     proptest::collection::vec(step, 1..longest)
 }
 

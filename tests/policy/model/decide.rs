@@ -21,20 +21,25 @@ impl Model {
         }
         if !self.config.paused {
             loop {
-                let gates = |model: &Self| {
-                    model.ids().into_iter().filter(|&id| model.gate(id).is_some()).count()
-                };
                 self.place_larges();
-                let before = gates(self);
+                let gated = self.ids().into_iter().filter(|&id| self.gate(id).is_some());
+                let before: Vec<u32> = gated.collect();
                 self.assign_gates();
-                // Where nodes are kept open, one that opens may let another close.
-                if self.config.keep_open == 0 || gates(self) >= before {
+                // One that opens may let another close.
+                if before.iter().all(|&id| self.gate(id).is_some()) {
                     break;
                 }
             }
-            self.place_smalls();
-            if self.config.backfill {
-                self.backfill();
+            loop {
+                self.place_smalls();
+                let before = self.deeds.len();
+                if self.config.backfill {
+                    self.backfill();
+                }
+                // Who was backfilled needs nothing kept any more.
+                if self.deeds.len() == before {
+                    break;
+                }
             }
         }
         self.overdue();
@@ -87,7 +92,8 @@ impl Model {
             let grips = self.grips(other);
             let kept = grips.iter().filter(|&grip| unending(grip));
             let ever_free = kept.fold(healthy, |set, (_, grip)| set.minus(grip.gpus));
-            other != id && Self::fits(&small, other) && !ever_free.is_empty()
+            let wants = self.asked(small.shape.unwrap());
+            other != id && Self::fits(&small, other) && ever_free.count() >= wants
         });
         if served_elsewhere || self.turn_goes_on(id, &large) {
             return;
@@ -95,7 +101,7 @@ impl Model {
         self.node_mut(id).turn = None;
         let mut wave = 0;
         for small in self.runnable(Shape::Small) {
-            let free = self.free(id).lowest(1);
+            let free = self.free(id).lowest(self.asked(small.shape.unwrap()));
             if let Some(gpu) = free
                 && wave < self.config.wave_size
                 && Self::fits(&small, id)
@@ -245,16 +251,19 @@ impl Model {
         }
     }
 
-    /// In order, each small to the open node whose end it moves least, else the fullest.
+    /// In order, each small to the open node whose end it moves least, else the fullest. The first
+    /// wide one that has none closes the node on which it will soonest have one to all after it.
     fn place_smalls(&mut self) {
+        let mut closed_to_those_behind = None;
         for small in self.runnable(Shape::Small) {
             if !self.within_quota(&small) {
                 continue;
             }
-            let room = self
-                .open_ids()
-                .into_iter()
-                .filter(|&id| Self::fits(&small, id) && !self.free(id).is_empty());
+            let wants = self.asked(small.shape.unwrap());
+            let room = self.open_ids().into_iter().filter(|&id| {
+                let behind_a_wide_one = closed_to_those_behind == Some(id);
+                Self::fits(&small, id) && self.free(id).count() >= wants && !behind_a_wide_one
+            });
             let best = room.min_by_key(|&id| {
                 let moves = match (self.end(id), small.limit) {
                     (Some(end), Some(limit)) => (self.now + limit).saturating_sub(end),
@@ -265,11 +274,49 @@ impl Model {
                 (moves, GpuSet::MAX - held.count(), id)
             });
             if let Some(id) = best {
-                let gpu = self.free(id).lowest(1).unwrap();
-                self.admit(small.id, id, gpu, Kind::Direct);
+                let gpus = self.free(id).lowest(wants).unwrap();
+                self.admit(small.id, id, gpus, Kind::Direct);
                 self.node_mut(id).turn = None;
+            } else if wants > 1 && closed_to_those_behind.is_none() {
+                let may_have = self
+                    .open_ids()
+                    .into_iter()
+                    .filter(|&id| Self::fits(&small, id) && self.free_in_the_end(id) >= wants);
+                closed_to_those_behind = may_have.min_by_key(|&id| {
+                    let lacks = GpuSet::MAX - self.free(id).count();
+                    (self.time_of_so_many_free(id, wants), lacks, id)
+                });
             }
         }
+    }
+
+    /// GPUs that are free once all that ends has ended.
+    fn free_in_the_end(&self, id: u32) -> u32 {
+        let node = self.node(id).unwrap();
+        let unending = |grip: &Grip| grip.kind == Kind::Foreign && grip.end.is_none();
+        let gpus = node.gpus.intersection(node.healthy).iter();
+        let grips = self.grips(id);
+        let kept = |gpu: u32| {
+            grips.iter().any(|(_, g)| unending(g) && g.gpus.overlaps(GpuSet::single(gpu)))
+        };
+        u32::try_from(gpus.filter(|&gpu| !kept(gpu)).count()).unwrap()
+    }
+
+    /// The first time, now or at some end to come, by which so many GPUs must be free; the end of
+    /// time if there is none.
+    fn time_of_so_many_free(&self, id: u32, wants: u32) -> u64 {
+        let node = self.node(id).unwrap();
+        let grips = self.grips(id);
+        let ends = grips.iter().filter_map(|(_, grip)| grip.end).filter(|&end| end >= self.now);
+        let mut times: Vec<u64> = ends.chain([self.now]).collect();
+        times.sort_unstable();
+        let free_at = |time: u64| {
+            let over = |grip: &Grip| grip.end.is_some_and(|end| self.now <= end && end <= time);
+            let held = grips.iter().filter(|(_, grip)| !over(grip));
+            let held = held.fold(GpuSet::EMPTY, |set, (_, grip)| set.union(grip.gpus));
+            node.gpus.intersection(node.healthy).minus(held).count()
+        };
+        times.into_iter().find(|&time| free_at(time) >= wants).unwrap_or(u64::MAX)
     }
 
     /// In order, each small that ends no later than the drain behind whose gate it starts.
@@ -282,7 +329,7 @@ impl Model {
             let Some(drained) = self.end(id) else { continue };
             for small in self.runnable(Shape::Small) {
                 let in_time = small.limit.is_some_and(|limit| self.now + limit <= drained);
-                let free = self.free(id).lowest(1);
+                let free = self.free(id).lowest(self.asked(small.shape.unwrap()));
                 if let Some(gpu) = free
                     && in_time
                     && Self::fits(&small, id)

@@ -143,6 +143,9 @@ impl Model {
         self.nodes.iter().any(|node| {
             let takes = match job.shape {
                 Some(Shape::Large) => self.takes_larges(node),
+                Some(Shape::Wide(wants)) => {
+                    node.schedulable && node.gpus.intersection(node.healthy).count() >= wants
+                }
                 _ => node.schedulable,
             };
             Self::fits(job, node.id) && takes
@@ -150,17 +153,24 @@ impl Model {
     }
 
     fn asked(&self, shape: Shape) -> u32 {
-        if shape == Shape::Small { 1 } else { self.config.gpus_per_node }
+        match shape {
+            Shape::Small => 1,
+            Shape::Wide(wants) => wants,
+            Shape::Large => self.config.gpus_per_node,
+        }
     }
 
     fn order(job: &ModelJob) -> (i64, u64, u64) {
         (-i64::from(job.priority), job.created, job.id)
     }
 
-    /// Those that may be admitted now, in order: neither standing back nor without a node.
+    /// Those of the larges' or, with any other shape, of the smalls' queue that may be admitted now,
+    /// in order: neither standing back nor without a node.
     fn runnable(&self, shape: Shape) -> Vec<ModelJob> {
         let waits = |job: &&ModelJob| matches!(job.place, Place::Waits { retry_at, .. } if retry_at <= self.now);
-        let of_shape = self.jobs.iter().filter(|job| job.shape == Some(shape)).filter(waits);
+        let large = shape == Shape::Large;
+        let queue = |job: &&ModelJob| job.shape.is_some_and(|own| large == (own == Shape::Large));
+        let of_shape = self.jobs.iter().filter(queue).filter(waits);
         let mut jobs: Vec<_> = of_shape.filter(|job| self.could_fit(job)).cloned().collect();
         jobs.sort_by_key(Self::order);
         jobs
@@ -179,12 +189,13 @@ impl Model {
             })
             .sum();
         let shape = job.shape.unwrap();
-        let other = if shape == Shape::Small { Shape::Large } else { Shape::Small };
-        let earlier = self.runnable(other).into_iter().filter(|candidate| {
+        let waits = self.runnable(Shape::Small).into_iter().chain(self.runnable(Shape::Large));
+        let earlier = waits.filter(|candidate| {
             candidate.tenant == job.tenant && Self::order(candidate) < Self::order(job)
         });
-        let each = if self.asked(other) <= most { self.asked(other) } else { 0 };
-        let kept: u32 = earlier.map(|_| each).sum();
+        // What others of the very same shape wait for does not count: they go in their own order.
+        let others = earlier.filter_map(|job| job.shape).filter(|&other| other != shape);
+        let kept: u32 = others.map(|other| self.asked(other)).filter(|&asks| asks <= most).sum();
         held + self.asked(shape) + kept <= most
     }
 
@@ -335,11 +346,12 @@ impl Model {
         let job = self.job_mut(id);
         let (shape, Place::Holds(mut grip)) = (job.shape, job.place) else { return };
         job.place = Place::Gone;
-        let free = self.free(grip.node).lowest(1).filter(|_| shape == Some(Shape::Small));
-        if let Some(gpu) = free {
-            grip.gpus = gpu;
+        let count = grip.gpus.count();
+        let free = self.free(grip.node).lowest(count).filter(|_| shape != Some(Shape::Large));
+        if let Some(gpus) = free {
+            grip.gpus = gpus;
             let (node, kind) = (grip.node, grip.kind);
-            self.deeds.push(Deed::Admitted { job: id, node, gpus: gpu, kind });
+            self.deeds.push(Deed::Admitted { job: id, node, gpus, kind });
         }
         self.job_mut(id).place = Place::Holds(grip);
         if free.is_none() {
