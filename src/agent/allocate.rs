@@ -187,6 +187,15 @@ mod tests {
     }
 
     #[test]
+    fn of_several_gpus_one_that_is_in_use_refuses_them_all() {
+        let holders = held_by_u1("g2");
+        let mut alive = |_: &str| Containers::Alive;
+        let error = check(&ids(&["g0", "g2"]), &node(), holders.by_gpu(), &mut alive);
+        assert!(error.is_err_and(|error| error.to_string().contains("GPU g2 is still in use")));
+        assert_eq!(check(&ids(&["g0", "g10"]), &node(), holders.by_gpu(), &mut alive), Ok(()));
+    }
+
+    #[test]
     fn gpus_are_handed_over_in_the_order_of_the_node() {
         let given = ids(&["g10", "g2", "g0"]);
         let env = hand_over(&given, &node(), &HandOver::Env);

@@ -204,6 +204,14 @@ mod tests {
     }
 
     #[test]
+    fn a_wide_small_gets_its_own_reservation_beside_smalls_and_wider_ones() {
+        let promises = [promise(&[5]), promise(&[0, 2, 4, 6]), promise(&[3, 7]), promise(&[1])];
+        assert_eq!(choose(&ask(&ALL, &[], 2), &promises), ["g3", "g7"]);
+        assert_eq!(choose(&ask(&ALL, &[], 4), &promises), ["g0", "g2", "g4", "g6"]);
+        assert_eq!(choose(&ask(&[0, 1, 2, 3, 4, 6, 7], &[], 1), &promises), ["g1"]);
+    }
+
+    #[test]
     fn a_whole_node_is_all_of_it() {
         let promises = [promise(&[3]), promise(&ALL)];
         let expected: Vec<String> = ALL.iter().map(|index| format!("g{index}")).collect();

@@ -180,7 +180,7 @@ pub struct Reservation {
     pub namespace: String,
     /// Name of the pod.
     pub name: String,
-    /// `small` or `whole-node-large`; absent for a foreign pod.
+    /// `small`, `wide-small` or `whole-node-large`; absent for a foreign pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shape: Option<String>,
     /// How the pod came by its GPUs.

@@ -30,3 +30,6 @@ pub use ids::Ids;
 pub use node::NodeFacts;
 pub use pod::PodFacts;
 pub use world::{Known, World};
+
+#[cfg(test)]
+mod wide_tests;

@@ -56,16 +56,20 @@ before them; sidecars (init containers that restart always) then stay beside the
   expression: "([variables.running] + variables.initPeaks).max()"
 {{- end }}
 
-{{/* Run time given to a pod that names none: the shape's default, else its maximum, else 0 for none. */}}
+{{/*
+Run time given to a pod that names none: the shape's default, else its maximum, else 0 for none. A
+wide small has the limits of a small.
+*/}}
 {{- define "sluice.cel.limitVariables" -}}
 - name: maxSeconds
   expression: >-
-    variables.shape == 'small' ? params.spec.?limits.?small.?maxSeconds.orValue(0)
-    : params.spec.?limits.?wholeNodeLarge.?maxSeconds.orValue(0)
+    variables.shape == 'whole-node-large' ? params.spec.?limits.?wholeNodeLarge.?maxSeconds.orValue(0)
+    : params.spec.?limits.?small.?maxSeconds.orValue(0)
 - name: defaultSeconds
   expression: >-
-    variables.shape == 'small' ? params.spec.?limits.?small.?defaultSeconds.orValue(variables.maxSeconds)
-    : params.spec.?limits.?wholeNodeLarge.?defaultSeconds.orValue(variables.maxSeconds)
+    variables.shape == 'whole-node-large'
+    ? params.spec.?limits.?wholeNodeLarge.?defaultSeconds.orValue(variables.maxSeconds)
+    : params.spec.?limits.?small.?defaultSeconds.orValue(variables.maxSeconds)
 {{- end }}
 
 {{/* Patches, each made only if it is needed: a policy may be evaluated more than once. */}}
