@@ -5,6 +5,8 @@
 
 #[path = "timeline/schedule.rs"]
 mod schedule;
+#[path = "timeline/wide.rs"]
+mod wide;
 
 use std::path::Path;
 use std::process::Command;

@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::api::names::{CONDITION_ADMITTED, LABEL_SHAPE, SHAPE_LARGE, SHAPE_SMALL};
+use crate::api::names::{CONDITION_ADMITTED, LABEL_SHAPE, SHAPE_LARGE, SHAPE_SMALL, SHAPE_WIDE};
 use crate::api::{GpuHealth, GpuNode, GpuNodeStatus, NodePhase, ReservationState};
 use crate::policy::Millis;
+use crate::translate::PodFacts;
 
 /// Something to tell.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,7 +115,7 @@ impl History {
                 known.bound_ms.get_or_insert(now.0);
             }
             notes.push(Note::Record(json!({
-                "event": "pod", "pod": name, "uid": uid, "shape": shape,
+                "event": "pod", "pod": name, "uid": uid, "shape": shape, "gpus": asked(pod),
                 "created_ms": known.created_ms, "admitted_ms": known.admitted_ms,
                 "bound_ms": known.bound_ms,
             })));
@@ -164,11 +165,19 @@ impl History {
                 }
             })
             .collect();
-        let (smalls, larges) = (self.waiting(SHAPE_SMALL), self.waiting(SHAPE_LARGE));
+        let smalls = self.waiting(SHAPE_SMALL) + self.waiting(SHAPE_WIDE);
+        let larges = self.waiting(SHAPE_LARGE);
         let target = large(status).map_or_else(String::new, |(_, name)| format!(" for {name}"));
         let phase = status.phase;
         format!("{name}  {cells}  {phase:?}{target}  (queues: {smalls} small, {larges} large)")
     }
+}
+
+/// GPUs that a pod asks for. A pod with several extended resources does not say which is the GPU.
+fn asked(pod: &Pod) -> Option<u32> {
+    let resources = PodFacts::read(pod).resources;
+    let mut counts = resources.into_values();
+    counts.next().filter(|_| counts.next().is_none())
 }
 
 /// The large that the phase is for: the one that the gate is closed for, or that holds the node.

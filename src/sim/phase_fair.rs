@@ -22,8 +22,8 @@ pub struct PhaseFair {
 /// Why the rule cannot serve a problem.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unfit {
-    /// A job of neither shape.
-    #[error("phase-fair serves jobs of one GPU and of all {gpus}; {job} asks for {width}")]
+    /// A job of no shape.
+    #[error("phase-fair serves jobs of 1 to {gpus} GPUs; {job} asks for {width}")]
     Width {
         /// The job.
         job: String,
@@ -53,7 +53,7 @@ impl PhaseFair {
             return Err(Unfit::Service(service.name.clone()));
         }
         let gpus = problem.gpus;
-        let other = problem.jobs.iter().find(|job| job.width != 1 && job.width != gpus);
+        let other = problem.jobs.iter().find(|job| !(1..=gpus).contains(&job.width));
         if let Some(job) = other {
             return Err(Unfit::Width { job: job.name.clone(), width: job.width, gpus });
         }
@@ -128,7 +128,11 @@ impl Policy for PhaseFair {
 
 fn queued(problem: &Problem, at: usize) -> Input {
     let facts = &problem.jobs[at];
-    let shape = if facts.width == problem.gpus { Shape::Large } else { Shape::Small };
+    let shape = match facts.width {
+        width if width == problem.gpus => Shape::Large,
+        1 => Shape::Small,
+        width => Shape::Wide(width),
+    };
     Input::Queued(Box::new(Job {
         id: job_id(at),
         shape,

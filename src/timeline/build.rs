@@ -10,6 +10,7 @@ use super::{Node, Phase, PhaseSpan, Pod, Run, Shape, Timeline};
 struct Draft {
     names: BTreeSet<String>,
     shapes: BTreeSet<Shape>,
+    asked: Option<u32>,
     created_ms: Option<u64>,
     admitted_ms: Option<u64>,
     bound_ms: Option<u64>,
@@ -99,10 +100,11 @@ fn sort(mut records: Vec<Record>) -> Sorted {
                 sorted.lists.entry(node).or_default().insert(gpus);
             }
             Record::Phase { .. } => {}
-            Record::Pod { pod, uid, shape, created_ms, admitted_ms, bound_ms } => {
+            Record::Pod { pod, uid, shape, gpus, created_ms, admitted_ms, bound_ms } => {
                 let draft = sorted.pods.entry(uid).or_default();
                 draft.names.insert(pod);
                 draft.shapes.insert(shape);
+                draft.asked = draft.asked.max(gpus);
                 draft.created_ms = earlier(draft.created_ms, created_ms);
                 // A pod may be set back and admitted again: the last time is the one it ran by.
                 draft.admitted_ms = draft.admitted_ms.max(admitted_ms);
@@ -256,7 +258,8 @@ fn pod(uid: String, draft: &Draft, marks: &mut Marks, contradictions: &mut Vec<S
         contradictions.push(format!("one pod has the names {}", all.join(" and ")));
     }
     if draft.shapes.len() > 1 {
-        contradictions.push(format!("pod {name} is said to be small and whole-node-large"));
+        let all: Vec<String> = draft.shapes.iter().map(ToString::to_string).collect();
+        contradictions.push(format!("pod {name} is said to be {}", all.join(" and ")));
     }
     let most = draft.starts.iter().map(|start| start.gpus.len()).max().unwrap_or(0);
     let guess = if most > 1 { Shape::Large } else { Shape::Small };
@@ -267,6 +270,7 @@ fn pod(uid: String, draft: &Draft, marks: &mut Marks, contradictions: &mut Vec<S
         name,
         uid,
         shape,
+        asked: draft.asked,
         shape_known: !draft.shapes.is_empty(),
         created_ms: draft.created_ms,
         admitted_ms: draft.admitted_ms,
@@ -321,7 +325,7 @@ struct Marks {
 impl Marks {
     fn next(&mut self, shape: Shape) -> String {
         let (count, first) = match shape {
-            Shape::Small => (&mut self.smalls, b'a'),
+            Shape::Small | Shape::Wide => (&mut self.smalls, b'a'),
             Shape::Large => (&mut self.larges, b'A'),
         };
         *count += 1;

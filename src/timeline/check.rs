@@ -4,7 +4,7 @@
 //! for the two rules that speak of them, and every rule says how many cases it looked at, so
 //! that an empty input cannot pass for a good one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -99,18 +99,21 @@ impl fmt::Display for Report {
 /// Checks everything.
 pub fn check(timeline: &Timeline, rules: Rules) -> Report {
     let view = View { timeline, rules };
-    Report {
-        findings: vec![
-            view.ends(),
-            view.agreement(),
-            view.one_holder(),
-            view.small_has_one(),
-            view.large_has_all(),
-            view.large_is_alone(),
-            view.gate_is_closed(),
-            view.wave_is_bounded(),
-        ],
+    let mut findings = vec![
+        view.ends(),
+        view.agreement(),
+        view.one_holder(),
+        view.small_has_one(),
+        view.large_has_all(),
+        view.large_is_alone(),
+        view.gate_is_closed(),
+        view.wave_is_bounded(),
+    ];
+    // Wide smalls need a word only where there are some.
+    if timeline.pods.iter().any(|pod| pod.shape == Shape::Wide) {
+        findings.insert(4, view.wide_has_its_count());
     }
+    Report { findings }
 }
 
 struct View<'a> {
@@ -192,6 +195,26 @@ impl<'a> View<'a> {
         finding("a small has exactly one GPU", cases, violations.collect())
     }
 
+    /// What a pod's containers on one node saw together, since they may share its GPUs.
+    fn wide_has_its_count(&self) -> Finding {
+        let mut seen: BTreeMap<(&str, usize), BTreeSet<usize>> = BTreeMap::new();
+        for (node, run) in self.of(Shape::Wide) {
+            seen.entry((&node.name, run.pod)).or_default().extend(&run.gpus);
+        }
+        let has = |name| self.timeline.nodes.iter().find(|node| node.name == name);
+        let wrong = seen.iter().filter_map(|(&(name, at), gpus)| {
+            let (pod, all) = (&self.timeline.pods[at], has(name)?.gpus.len());
+            let saw = gpus.len();
+            let asked = pod.asked.and_then(|asked| usize::try_from(asked).ok());
+            let right = asked.map_or(1 < saw && saw < all, |asked| saw == asked);
+            let wants = asked.map_or_else(|| format!("2 to {}", all - 1), |n| n.to_string());
+            (!right)
+                .then(|| format!("{} asks for {wants} and saw {saw} GPUs on node {name}", pod.name))
+        });
+        let violations = wrong.collect();
+        finding("a wide small has the GPUs it asks for", (seen.len(), "wide pod"), violations)
+    }
+
     fn large_has_all(&self) -> Finding {
         let wrong = self.of(Shape::Large).filter(|(node, run)| run.gpus.len() != node.gpus.len());
         let violations = wrong.map(|(node, run)| {
@@ -210,7 +233,7 @@ impl<'a> View<'a> {
         let mut violations = Vec::new();
         for node in &self.timeline.nodes {
             for (a, b) in overlapping(node.runs.iter()) {
-                if [a, b].iter().all(|run| self.shape(run) == Shape::Small) {
+                if [a, b].iter().all(|run| self.shape(run).is_small()) {
                     continue;
                 }
                 violations.push(format!(
@@ -292,7 +315,7 @@ impl<'a> View<'a> {
         let within = span.from_ms..span.to_ms.saturating_sub(self.rules.slack_ms);
         node.runs
             .iter()
-            .filter(move |run| self.shape(run) == Shape::Small && within.contains(&run.from_ms))
+            .filter(move |run| self.shape(run).is_small() && within.contains(&run.from_ms))
     }
 }
 

@@ -42,15 +42,26 @@ pub enum Shape {
     /// Exactly one.
     #[serde(rename = "small")]
     Small,
+    /// Several of one node and not all: a wide small.
+    #[serde(rename = "wide-small")]
+    Wide,
     /// Every one, at the same instant.
     #[serde(rename = "whole-node-large")]
     Large,
+}
+
+impl Shape {
+    /// Whether it waits among the smalls: a small, wide or not.
+    pub const fn is_small(self) -> bool {
+        matches!(self, Self::Small | Self::Wide)
+    }
 }
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Small => "small",
+            Self::Wide => "wide-small",
             Self::Large => "whole-node-large",
         })
     }
@@ -151,6 +162,8 @@ pub struct Pod {
     pub uid: String,
     /// As a `pod` record says, else guessed from the number of GPUs that it saw.
     pub shape: Shape,
+    /// How many GPUs it asks for, if that is known.
+    pub asked: Option<u32>,
     /// Whether a `pod` record says so.
     pub shape_known: bool,
     /// When the API server took it, if that is known.
@@ -163,7 +176,7 @@ pub struct Pod {
     pub started_ms: Option<u64>,
     /// When its last container ended, if all did.
     pub ended_ms: Option<u64>,
-    /// Letters for it in the text view: lower case for a small, upper case for a large.
+    /// Letters for it in the text view: lower case for a small, wide or not, upper case for a large.
     pub mark: String,
 }
 

@@ -37,6 +37,9 @@ pub enum Record {
         uid: String,
         /// Its shape.
         shape: Shape,
+        /// GPUs that it asks for.
+        #[serde(default)]
+        gpus: Option<u32>,
         /// `metadata.creationTimestamp`.
         #[serde(default)]
         created_ms: Option<u64>,

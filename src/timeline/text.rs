@@ -52,8 +52,12 @@ const LEGEND: &str = "\
 fn header(timeline: &Timeline) -> String {
     let (pods, nodes) = (timeline.pods.len(), timeline.nodes.len());
     let gpus: usize = timeline.nodes.iter().map(|node| node.gpus.len()).sum();
+    let wide = match timeline.count(Shape::Wide) {
+        0 => String::new(),
+        wide => format!("{wide} wide-small, "),
+    };
     format!(
-        "{} ({} small, {} whole-node-large) on {}, {}\n\
+        "{} ({} small, {wide}{} whole-node-large) on {}, {}\n\
          {}, {} from the first pod to the last event\n",
         counted(pods, "pod"),
         timeline.count(Shape::Small),
@@ -242,7 +246,7 @@ impl Canvas<'_> {
             let to = to.max(from + 1);
             let bar = bar(pod, to - from, run.ended);
             let style = match pod.shape {
-                Shape::Small => Style::Small(run.pod),
+                Shape::Small | Shape::Wide => Style::Small(run.pod),
                 Shape::Large => Style::Large,
             };
             write_at(&mut cells, from, &bar, style);
@@ -264,7 +268,8 @@ impl Canvas<'_> {
         }
         for (shape, label) in [(Shape::Small, "waiting small"), (Shape::Large, "waiting large")] {
             let mut counts = vec![0_usize; self.cells];
-            let pods = self.timeline.pods.iter().filter(|pod| pod.shape == shape);
+            let alike = |pod: &&Pod| pod.shape.is_small() == shape.is_small();
+            let pods = self.timeline.pods.iter().filter(alike);
             for (created_ms, pod) in pods.filter_map(|pod| Some((pod.created_ms?, pod))) {
                 let from = self.cell(created_ms);
                 let to = pod.started_ms.map_or(self.cells, |time_ms| self.cell(time_ms));
@@ -294,13 +299,17 @@ fn write_at(cells: &mut Cells, from: usize, text: &str, style: Style) {
 fn bar(pod: &Pod, room: usize, ended: bool) -> String {
     let mark = pod.mark.as_str();
     let letters = mark.chars().count();
-    let body = match pod.shape {
-        Shape::Small if room == 1 && letters == 1 => mark.to_owned(),
-        Shape::Small if room == 1 => "▪".to_owned(),
-        Shape::Small if room < letters + 2 => format!("{mark:━<room$}"),
-        Shape::Small => format!("╺{mark:━<fill$}╸", fill = room - 2),
-        Shape::Large if room < letters => "█".repeat(room),
-        Shape::Large => format!("{mark:█^room$}"),
+    let body = if pod.shape.is_small() {
+        match room {
+            1 if letters == 1 => mark.to_owned(),
+            1 => "▪".to_owned(),
+            room if room < letters + 2 => format!("{mark:━<room$}"),
+            room => format!("╺{mark:━<fill$}╸", fill = room - 2),
+        }
+    } else if room < letters {
+        "█".repeat(room)
+    } else {
+        format!("{mark:█^room$}")
     };
     let keep = if ended { room } else { room.saturating_sub(3).max(1) };
     body.chars().take(keep).chain(std::iter::repeat('?')).take(room).collect()

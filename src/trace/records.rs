@@ -14,6 +14,7 @@ use crate::timeline::record::{self, Record};
 struct Pod {
     name: String,
     shape: Option<Shape>,
+    asked: Option<u32>,
     created_ms: Option<u64>,
     start_ms: Option<u64>,
     end_ms: Option<u64>,
@@ -37,10 +38,11 @@ pub(super) fn read(source: Source<'_>, faults: &mut Faults) -> Workload {
             Record::Node { node, gpus } => {
                 gpus_of.insert(node, gpus);
             }
-            Record::Pod { pod, uid, shape, created_ms, .. } => {
+            Record::Pod { pod, uid, shape, gpus, created_ms, .. } => {
                 let entry = pods.entry(uid).or_default();
                 entry.name = pod;
                 entry.shape = Some(shape);
+                entry.asked = entry.asked.max(gpus);
                 entry.created_ms = earlier(entry.created_ms, created_ms);
             }
             Record::Start { time_ms, pod, uid, node, gpus } => {
@@ -97,6 +99,8 @@ fn job(
     let whole = gpus_of.values().map(Vec::len).max().and_then(|len| u32::try_from(len).ok());
     let width = seen.unwrap_or_else(|| match pod.shape {
         Some(Shape::Large) => whole.unwrap_or(8),
+        // Two at least, where nobody says how many.
+        Some(Shape::Wide) => pod.asked.unwrap_or(2),
         Some(Shape::Small) | None => 1,
     });
     let outcome = match (pod.start_ms, pod.end_ms, pod.exit) {
@@ -112,6 +116,7 @@ fn job(
         id: if pod.name.is_empty() { uid.to_owned() } else { pod.name.clone() },
         kind: match pod.shape {
             Some(Shape::Large) => "whole-node-large",
+            Some(Shape::Wide) => "wide-small",
             Some(Shape::Small) => "small",
             None => "unknown",
         }

@@ -24,6 +24,7 @@ mod nodes;
 mod owners;
 mod release;
 mod wave;
+mod wide;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ fn cases() -> Vec<Case> {
         basic: [eight_smalls_at_once, larges_and_smalls_see_their_gpus, kubectl_get_tells],
         drain: [gpus_stay_idle_for_the_large, a_large_on_an_idle_node_starts_at_once],
         wave: [twelve_smalls_between_two_larges, a_short_wave_closes],
+        wide: [two_and_four_beside_smalls_and_larges],
         credit: [unrestricted_service_consumes_it, it_does_not_outlive_empty_queues],
         endings: [
             failure, deletion_while_queued, deletion_while_its_node_drains, deletion_while_running,

@@ -40,9 +40,13 @@ fn gpus(mut manifest: Value, gpus: &str) -> Value {
 
 pub(crate) async fn bad_ones_are_refused(s: &Scenario) -> Result<()> {
     let write = "write sluice.dev/shape: small";
+    let write_wide = "write sluice.dev/shape: wide-small";
     let bad = manifest(s, &shape(unlabelled("bad", 2), names::SHAPE_SMALL))?;
-    refused("small with two GPUs", &bad, &["exactly 1", "asks for 2", write]).await?;
+    refused("small with two GPUs", &bad, &["exactly 1", "asks for 2", write_wide]).await?;
     let bad = manifest(s, &shape(unlabelled("bad", 1), names::SHAPE_LARGE))?;
+    let words = ["more than 1", "fewer than the 8", "asks for 1", write];
+    let wide = manifest(s, &shape(unlabelled("bad", 1), names::SHAPE_WIDE))?;
+    refused("wide-small with one GPU", &wide, &words).await?;
     refused("large with one GPU", &bad, &["exactly 8", "asks for 1", write]).await?;
     let bad = manifest(s, &shape(unlabelled("bad", 1), "medium"))?;
     refused("no shape", &bad, &["medium is not a shape", write]).await?;

@@ -83,9 +83,13 @@ fn to_f64(ms: u64) -> f64 {
 fn heading(out: &mut Elements, timeline: &Timeline, title: &str) {
     out.text("title", (28.0, 38.0), title);
     let gpus = timeline.nodes.iter().map(|node| node.gpus.len()).sum();
+    let wide = match timeline.count(Shape::Wide) {
+        0 => String::new(),
+        wide => format!(", {wide} wide-small"),
+    };
     let mut facts = vec![
         format!(
-            "{} small and {} whole-node-large pods on {} with {}",
+            "{} small{wide} and {} whole-node-large pods on {} with {}",
             timeline.count(Shape::Small),
             timeline.count(Shape::Large),
             counted(timeline.nodes.len(), "node"),
@@ -93,7 +97,8 @@ fn heading(out: &mut Elements, timeline: &Timeline, title: &str) {
         ),
         format!("{} from {}", length(timeline.span_ms()), utc(timeline.begin_ms)),
     ];
-    for (shape, name) in [(Shape::Small, "small"), (Shape::Large, "large")] {
+    let longest = [(Shape::Small, "small"), (Shape::Wide, "wide small"), (Shape::Large, "large")];
+    for (shape, name) in longest {
         let pods = timeline.pods.iter().filter(|pod| pod.shape == shape);
         if let Some(wait_ms) = pods.filter_map(Pod::waited_ms).max() {
             facts.push(format!("longest wait of a {name}: {}", length(wait_ms)));
@@ -228,8 +233,8 @@ impl NodeView<'_> {
         let pod = &self.timeline.pods[run.pod];
         let (from, to) = self.run_x(run);
         let class = match (pod.shape, run.ended) {
-            (Shape::Small, true) => "small",
-            (Shape::Small, false) => "small open",
+            (Shape::Small | Shape::Wide, true) => "small",
+            (Shape::Small | Shape::Wide, false) => "small open",
             (Shape::Large, true) => "large",
             (Shape::Large, false) => "large open",
         };
@@ -244,7 +249,7 @@ impl NodeView<'_> {
                 width: (to - from - 1.2).max(1.2),
                 height: last_row.y + last_row.height - first_row.y - 1.0,
             };
-            out.rect(class, area, if pod.shape == Shape::Small { 4.5 } else { 7.0 }, &hint);
+            out.rect(class, area, if pod.shape.is_small() { 4.5 } else { 7.0 }, &hint);
             if widest == Some((first, last)) {
                 self.name(out, pod, area);
             }
@@ -259,7 +264,7 @@ impl NodeView<'_> {
     fn name(&self, out: &mut Elements, pod: &Pod, area: Area) {
         let (x, y) = area.middle();
         match pod.shape {
-            Shape::Small => {
+            Shape::Small | Shape::Wide => {
                 let names = [Some(bare(&pod.name).to_owned()), self.distinct_tail(pod)];
                 if let Some(name) = fitting(names.into_iter().flatten(), area.width - 6.0) {
                     out.text("small-name", (x, y + 4.0), &name);
@@ -273,7 +278,7 @@ impl NodeView<'_> {
     fn distinct_tail(&self, pod: &Pod) -> Option<String> {
         let tail = |pod: &Pod| pod.name.rsplit_once('-').map(|(_, tail)| tail.to_owned());
         let own = tail(pod)?;
-        let smalls = self.timeline.pods.iter().filter(|other| other.shape == Shape::Small);
+        let smalls = self.timeline.pods.iter().filter(|other| other.shape.is_small());
         let same = smalls.filter(|other| tail(other).as_ref() == Some(&own)).count();
         (same == 1).then_some(own)
     }

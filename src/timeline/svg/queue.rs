@@ -65,7 +65,7 @@ fn draw_shape(
         return top;
     }
     let (name, more) = match shape {
-        Shape::Small => ("small", "smalls"),
+        Shape::Small | Shape::Wide => ("small", "smalls"),
         Shape::Large => ("large", "larges"),
     };
     let pitch = if named { 14.0 } else { (HEIGHT_MAX / count(lanes)).min(7.0) };
@@ -115,7 +115,7 @@ fn pack(timeline: &Timeline, scale: Scale, shape: Shape, named: bool) -> Packed<
     let mut pods: Vec<(u64, &Pod)> = timeline
         .pods
         .iter()
-        .filter(|pod| pod.shape == shape)
+        .filter(|pod| pod.shape.is_small() == shape.is_small())
         .filter_map(|pod| Some((pod.created_ms?, pod)))
         .collect();
     pods.sort_by_key(|(created_ms, _)| *created_ms);

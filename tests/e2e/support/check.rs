@@ -104,11 +104,13 @@ impl Expected {
     }
 }
 
-/// How the pods of a shape ended.
-fn expected(view: &View<'_>, shape: &str) -> Expected {
+/// How the pods of these shapes ended.
+fn expected(view: &View<'_>, shapes: &[&str]) -> Expected {
     let mut counters = ShapeCounters::default();
     let mut overtaken = 0;
-    for pod in view.histories().filter(|pod| pods::shape(pod.last()) == Some(shape)) {
+    let of_shape =
+        |pod: &&History<Pod>| pods::shape(pod.last()).is_some_and(|s| shapes.contains(&s));
+    for pod in view.histories().filter(of_shape) {
         let admitted = admissions(view, pod);
         let foreign = admitted == 0 && pod.first(|pod| pods::node(pod).is_some()).is_some();
         if foreign {
@@ -168,8 +170,9 @@ fn ending(pod: &History<Pod>) -> Ending {
 }
 
 async fn counters(scenario: &Scenario) -> Result<()> {
-    let wanted = scenario
-        .look(|view| [names::SHAPE_SMALL, names::SHAPE_LARGE].map(|shape| expected(view, shape)));
+    let smalls = [names::SHAPE_SMALL, names::SHAPE_WIDE];
+    let larges = [names::SHAPE_LARGE];
+    let wanted = scenario.look(|view| [expected(view, &smalls), expected(view, &larges)]);
     let before = [scenario.before.small, scenario.before.large];
     let text = format!("the pool's counters grew by {wanted:?} (small, whole-node-large)");
     // The status is written a moment after the ledger.
@@ -233,6 +236,10 @@ fn ledger(status: &GpuNodeStatus, before: Option<&GpuNodeStatus>) -> Result<()> 
         match reservation.shape.as_deref() {
             _ if reservation.kind == ReservationKind::Foreign => {}
             Some(names::SHAPE_SMALL) => ensure!(gpus == 1, "a small holds {gpus} GPUs"),
+            Some(names::SHAPE_WIDE) => {
+                let several = 1 < gpus && gpus < status.gpus.len();
+                ensure!(several, "a wide small holds {gpus} GPUs");
+            }
             Some(names::SHAPE_LARGE) => {
                 ensure!(gpus == status.gpus.len(), "a large holds {gpus} GPUs");
             }
@@ -324,7 +331,7 @@ fn facts(view: &View<'_>, before: &Before) -> String {
         line(
             &mut text,
             &json!({
-                "event": "pod", "pod": name, "uid": uid, "shape": shape,
+                "event": "pod", "pod": name, "uid": uid, "shape": shape, "gpus": pods::gpus(last),
                 "created_ms": pod.versions.first().map(|seen| seen.at_ms),
                 "admitted_ms": at(pods::admitted),
                 "bound_ms": at(|pod| pods::node(pod).is_some()),

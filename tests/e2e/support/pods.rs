@@ -39,6 +39,11 @@ pub(crate) fn large(name: impl Into<String>) -> Draft {
     Draft::new(name.into(), Some(names::SHAPE_LARGE), GPUS)
 }
 
+/// A wide small of so many GPUs.
+pub(crate) fn wide(name: impl Into<String>, gpus: usize) -> Draft {
+    Draft::new(name.into(), Some(names::SHAPE_WIDE), gpus)
+}
+
 /// A pod with so many GPUs and no label.
 pub(crate) fn unlabelled(name: impl Into<String>, gpus: usize) -> Draft {
     Draft::new(name.into(), None, gpus)
@@ -166,6 +171,14 @@ pub(crate) fn admitted(pod: &Pod) -> bool {
 pub(crate) fn waits_because(pod: &Pod) -> Option<(String, String)> {
     let condition = condition(pod).filter(|condition| condition.status == "False")?;
     Some((condition.reason.clone()?, condition.message.clone()?))
+}
+
+/// GPUs that its containers ask for.
+pub(crate) fn gpus(pod: &Pod) -> usize {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let limits = containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
+    let gpus = limits.filter_map(|limits| limits.get(names::DEFAULT_RESOURCE));
+    gpus.filter_map(|gpus| gpus.0.parse::<usize>().ok()).sum()
 }
 
 /// The shape that its label names.
