@@ -22,6 +22,7 @@ fn problem(nodes: usize, jobs: &[(u64, u32, u64)]) -> Problem {
         width,
         estimate_ms: run * MINUTE,
         run_ms: run * MINUTE,
+        wider: Vec::new(),
     };
     Problem {
         gpus: 8,

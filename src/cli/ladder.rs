@@ -49,10 +49,10 @@ pub struct Search {
     /// Seed of the search: the same seed gives the same schedule.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Schedules that plan-online may try each time that it plans [default: 4000].
+    /// Schedules that plan-online may try each time that it plans [default: by the number of jobs].
     #[arg(long, value_name = "SCHEDULES")]
     pub online_budget: Option<u32>,
-    /// Schedules that plan-offline may try [default: 200000].
+    /// Schedules that plan-offline may try [default: by the number of jobs].
     #[arg(long, value_name = "SCHEDULES")]
     pub offline_budget: Option<u32>,
     /// By how much run times may well exceed their estimates: planners keep away from deadlines
@@ -136,7 +136,8 @@ fn compare(
             skipped.push(Skipped { name, reason });
             continue;
         }
-        let budget = if name == Name::PlanOffline { effort.budget(name) } else { 0 };
+        let jobs = problem.jobs.len();
+        let budget = if name == Name::PlanOffline { effort.budget(name, jobs) } else { 0 };
         watch.says(name.as_str(), Stage { length_ms: problem.horizon_ms, budget });
         match play(&problem, name, &effort) {
             Ok(entry) => entries.push(entry),

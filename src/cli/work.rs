@@ -35,6 +35,11 @@ pub struct Work {
     /// GPUs by which a service may grow per step [default: half a node].
     #[arg(long, value_name = "GPUS")]
     pub churn: Option<u32>,
+    /// Let the planners start jobs on more than `min_gpus`, up to `max_gpus`; the share of the
+    /// work that more GPUs do not speed up [default where it is given: 10].
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "10",
+          require_equals = true, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub moldable: Option<u32>,
 }
 
 impl Work {
@@ -68,6 +73,7 @@ impl Work {
             horizon_ms: self.horizon,
             churn_limit: self.churn,
             now_ms,
+            serial_permille: self.moldable.map(|percent| percent * 10),
         }
     }
 }

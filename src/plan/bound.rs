@@ -6,11 +6,13 @@
 //! search below looks for low ones in floating point. The result is rounded to whole prices, so
 //! that `certificate` can check it exactly and needs to trust nothing here.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use super::certificate::{self, PRICE_UNIT};
 use super::metrics::to_f64;
-use crate::sim::Problem;
+use crate::sim::{Problem, Shape};
 
 /// A bound with the prices that prove it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -33,11 +35,11 @@ const ROUNDS_MAX: u64 = 600;
 const WORK_MAX: u64 = 200_000_000;
 
 struct Task {
-    gpus: f64,
-    priority: f64,
+    worth: f64,
     release: usize,
     end_by: usize,
-    length: usize,
+    /// GPUs and steps.
+    shapes: Vec<(f64, usize)>,
 }
 
 /// Looks for a low bound. `known` is the value of the best schedule so far, in priority-GPU-hours:
@@ -48,7 +50,8 @@ pub fn bound(problem: &Problem, known: f64) -> Bound {
     let steps = capacity.len();
     let hours_per_step = super::metrics::hours(problem.step_ms);
     let aim = known / hours_per_step;
-    let work = (tasks.len().max(1) * steps.max(1)) as u64;
+    let shapes: usize = tasks.iter().map(|task| task.shapes.len()).sum();
+    let work = (shapes.max(1) * steps.max(1)) as u64;
     let rounds = (WORK_MAX / work).clamp(20, ROUNDS_MAX);
     let mut best: Option<(u128, Vec<u64>)> = None;
     for start in starts(problem, &capacity) {
@@ -73,12 +76,12 @@ fn tasks(problem: &Problem) -> Vec<Task> {
     let step = |ms: u64| to_index(ms / problem.step_ms);
     let inherited = |job: usize| problem.inherited.iter().any(|run| run.job == job);
     let open = problem.jobs.iter().enumerate().filter(|(at, _)| !inherited(*at));
+    let shape = |shape: Shape| (f64::from(shape.width), step(shape.run_ms));
     open.map(|(_, job)| Task {
-        gpus: f64::from(job.width),
-        priority: f64::from(job.priority),
+        worth: f64::from(job.priority * job.width) * to_f64(job.run_ms / problem.step_ms),
         release: step(job.arrival_ms),
         end_by: step(job.deadline_ms.unwrap_or(u64::MAX).min(problem.horizon_ms)),
-        length: step(job.run_ms),
+        shapes: job.shapes().map(shape).collect(),
     })
     .collect()
 }
@@ -159,20 +162,30 @@ fn evaluate(
         sums[at + 1] = sums[at] + price;
     }
     for task in tasks {
-        let Some(last) = task.end_by.checked_sub(task.length) else { continue };
-        let cost = |start: usize| sums[start + task.length] - sums[start];
-        let cheapest = (task.release..=last).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
-        let Some(start) = cheapest else { continue };
-        let worth = task.priority * to_f64(task.length as u64);
-        let gain = task.gpus * (worth - cost(start));
-        if gain > 0.0 {
-            value += gain;
-            for spare in &mut spare[start..start + task.length] {
-                *spare -= task.gpus;
+        let Some((cost, gpus, span)) = cheapest(task, sums) else { continue };
+        if cost < task.worth {
+            value += task.worth - cost;
+            for spare in &mut spare[span] {
+                *spare -= gpus;
             }
         }
     }
     value
+}
+
+/// What a task costs where it costs least, its GPUs there, and its steps.
+fn cheapest(task: &Task, sums: &[f64]) -> Option<(f64, f64, Range<usize>)> {
+    let mut best: Option<(f64, f64, Range<usize>)> = None;
+    for &(gpus, length) in &task.shapes {
+        let Some(last) = task.end_by.checked_sub(length) else { continue };
+        for start in task.release..=last {
+            let cost = gpus * (sums[start + length] - sums[start]);
+            if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+                best = Some((cost, gpus, start..start + length));
+            }
+        }
+    }
+    best
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "prices are small")]

@@ -1,10 +1,11 @@
 //! Pure side: puts a workload on a grid of time.
 //!
 //! Rounding never flatters: arrivals, run times and demand are rounded up, deadlines down. Every
-//! policy gets the same jobs at the same width, `min_gpus`, so that what differs is the order.
+//! policy gets the same jobs at the same width, `min_gpus`, so that what differs is the order;
+//! wider shapes are there only where they were asked for, and only planners look for them.
 
 use crate::policy::GpuSet;
-use crate::sim::{Curve, Job, Problem, Run, Service};
+use crate::sim::{Curve, Job, Problem, Run, Service, Shape};
 use crate::trace::{DAY_MS, Format, HOUR_MS, MINUTE_MS, Workload};
 
 /// The frame of a simulation.
@@ -22,11 +23,22 @@ pub struct Frame {
     pub churn_limit: Option<u32>,
     /// From when on to schedule; what ran then is inherited.
     pub now_ms: u64,
+    /// Whether planners may start a job on more than `min_gpus`, up to `max_gpus`, and the share
+    /// of its work in thousandths that more GPUs do not speed up (Amdahl's law).
+    pub serial_permille: Option<u32>,
 }
 
 impl Default for Frame {
     fn default() -> Self {
-        Self { gpus: 8, nodes: 1, step_ms: None, horizon_ms: None, churn_limit: None, now_ms: 0 }
+        Self {
+            gpus: 8,
+            nodes: 1,
+            step_ms: None,
+            horizon_ms: None,
+            churn_limit: None,
+            now_ms: 0,
+            serial_permille: None,
+        }
     }
 }
 
@@ -80,7 +92,8 @@ pub fn problem(workload: &Workload, frame: Frame) -> Result<Problem, Error> {
     if !whole(horizon_ms) || !whole(now_ms) || horizon_ms <= now_ms {
         return Err(Error::Grid { step_ms });
     }
-    let grid = Grid { step_ms, now_ms };
+    let serial_permille = frame.serial_permille;
+    let grid = Grid { step_ms, now_ms, gpus: frame.gpus, serial_permille };
     let mut problem = Problem {
         gpus: frame.gpus,
         nodes: frame.nodes,
@@ -105,6 +118,8 @@ pub fn problem(workload: &Workload, frame: Frame) -> Result<Problem, Error> {
 struct Grid {
     step_ms: u64,
     now_ms: u64,
+    gpus: u32,
+    serial_permille: Option<u32>,
 }
 
 impl Grid {
@@ -115,6 +130,33 @@ impl Grid {
     fn down(self, ms: u64) -> u64 {
         ms.saturating_sub(self.now_ms) / self.step_ms * self.step_ms
     }
+
+    /// The wider shapes that a job may be started in: those that are faster than the one before.
+    fn wider(self, job: &crate::trace::Job) -> Vec<Shape> {
+        let Some(serial) = self.serial_permille else { return Vec::new() };
+        let length = |ms: u64, width| {
+            speed_up(ms, job.min_gpus, width, serial).max(1).next_multiple_of(self.step_ms)
+        };
+        let ran_ms = job.ran_ms().unwrap_or(job.expected_ms);
+        let mut least_ms = length(job.expected_ms, job.min_gpus);
+        let mut shapes = Vec::new();
+        for width in job.min_gpus + 1..=job.max_gpus.min(self.gpus) {
+            let estimate_ms = length(job.expected_ms, width);
+            if estimate_ms < least_ms {
+                least_ms = estimate_ms;
+                shapes.push(Shape { width, estimate_ms, run_ms: length(ran_ms, width) });
+            }
+        }
+        shapes
+    }
+}
+
+/// What takes so long on `from` GPUs takes on `to` GPUs, rounded up to a millisecond.
+fn speed_up(ms: u64, from: u32, to: u32, serial_permille: u32) -> u64 {
+    let (from, to) = (u128::from(from.max(1)), u128::from(to.max(1)));
+    let serial = u128::from(serial_permille.min(1_000));
+    let parts = u128::from(ms) * (serial * to + (1_000 - serial) * from);
+    u64::try_from(parts.div_ceil(1_000 * to)).unwrap_or(u64::MAX)
 }
 
 fn add(problem: &mut Problem, job: &crate::trace::Job, grid: Grid) -> Result<(), Error> {
@@ -129,6 +171,7 @@ fn add(problem: &mut Problem, job: &crate::trace::Job, grid: Grid) -> Result<(),
         width: job.min_gpus,
         estimate_ms,
         run_ms: job.ran_ms().map_or(estimate_ms, length),
+        wider: grid.wider(job),
     };
     let started = job.actual.start_ms.filter(|&start| grid.now_ms > 0 && start < grid.now_ms);
     let Some(start) = started else {
@@ -156,7 +199,8 @@ fn add(problem: &mut Problem, job: &crate::trace::Job, grid: Grid) -> Result<(),
     }
     let run = Run { job: problem.jobs.len(), node: 0, gpus, start_ms: 0, end_ms: made.run_ms };
     problem.inherited.push(run);
-    problem.jobs.push(Job { width: gpus.count(), ..made });
+    // It keeps the width that it has.
+    problem.jobs.push(Job { width: gpus.count(), wider: Vec::new(), ..made });
     Ok(())
 }
 
@@ -187,5 +231,19 @@ fn service(service: &crate::trace::Service, grid: Grid, problem: &Problem) -> Se
         forecast: demand.clone(),
         demand,
         peak,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_gpus_speed_up_all_but_the_serial_share() {
+        assert_eq!(speed_up(1_000, 1, 4, 0), 250);
+        assert_eq!(speed_up(1_000, 2, 4, 100), 550);
+        assert_eq!(speed_up(1_000, 1, 8, 1_000), 1_000);
+        assert_eq!(speed_up(1_000, 1, 3, 0), 334);
+        assert_eq!(speed_up(999, 4, 4, 370), 999);
     }
 }

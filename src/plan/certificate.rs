@@ -35,12 +35,15 @@ pub fn capacity(problem: &Problem) -> Vec<u64> {
         for (at, job) in problem.jobs.iter().enumerate() {
             let inherited = problem.inherited.iter().any(|run| run.job == at);
             let by = job.deadline_ms.unwrap_or(u64::MAX).min(problem.horizon_ms);
-            let width = job.width as usize;
-            if inherited || at_ms < job.arrival_ms || at_ms >= by || width > size {
+            if inherited || at_ms < job.arrival_ms || at_ms >= by {
                 continue;
             }
-            for sum in (width..=size).rev() {
-                reached[sum] |= reached[sum - width];
+            let before = reached.clone();
+            let wider = job.wider.iter().map(|shape| shape.width as usize);
+            for width in wider.chain([job.width as usize]).filter(|width| *width <= size) {
+                for sum in width..=size {
+                    reached[sum] |= before[sum - width];
+                }
             }
             if reached[size] {
                 break;
@@ -69,19 +72,29 @@ pub fn value(problem: &Problem, prices: &[u64]) -> u128 {
             total += if run.end_ms <= by { worth * width } else { 0 };
             continue;
         }
-        let mut cheapest: Option<u128> = None;
-        let mut start = job.arrival_ms / problem.step_ms;
-        while (start + length) * problem.step_ms <= by {
-            let span = prices.iter().skip(index(start)).take(index(length));
-            let cost: u128 = span.map(|price| u128::from(*price)).sum();
-            cheapest = Some(cheapest.map_or(cost, |least| least.min(cost)));
-            start += 1;
-        }
-        if let Some(cost) = cheapest {
-            total += worth.saturating_sub(cost) * width;
-        }
+        // Whatever shape it takes, it is worth its work in the narrowest.
+        let wider = job.wider.iter().map(|shape| (shape.width, shape.run_ms / problem.step_ms));
+        let costs = wider.chain([(job.width, length)]).filter_map(|(gpus, length)| {
+            let cost =
+                cheapest(prices, job.arrival_ms / problem.step_ms, length, by / problem.step_ms);
+            cost.map(|cost| cost * u128::from(gpus))
+        });
+        total += costs.min().map_or(0, |cost| (worth * width).saturating_sub(cost));
     }
     total
+}
+
+/// The least sum of prices over so many steps, from one step to another.
+fn cheapest(prices: &[u64], from: u64, length: u64, to: u64) -> Option<u128> {
+    let mut cheapest: Option<u128> = None;
+    let mut start = from;
+    while start + length <= to {
+        let span = prices.iter().skip(index(start)).take(index(length));
+        let cost: u128 = span.map(|price| u128::from(*price)).sum();
+        cheapest = Some(cheapest.map_or(cost, |least| least.min(cost)));
+        start += 1;
+    }
+    cheapest
 }
 
 fn index(steps: u64) -> usize {
@@ -113,8 +126,11 @@ pub fn utilisation(problem: &Problem) -> f64 {
             done_ms += step_ms;
         }
         let arrived = problem.jobs.iter().filter(|job| job.arrival_ms < moment);
-        let possible =
-            arrived.map(|job| u64::from(job.width) * job.run_ms.min(moment - job.arrival_ms));
+        let possible = arrived.map(|job| {
+            let area = |width: u32, ms: u64| u64::from(width) * ms.min(moment - job.arrival_ms);
+            let wider = job.wider.iter().map(|shape| area(shape.width, shape.run_ms));
+            wider.max().unwrap_or(0).max(area(job.width, job.run_ms))
+        });
         least = least.min(possible.sum::<u64>() + after);
     }
     let served = demand.area(horizon_ms);

@@ -19,7 +19,7 @@ use crate::sim::Problem;
 pub enum Rule {
     /// At most one job or service per GPU and step.
     OneHolder,
-    /// A job gets as many GPUs as it asks for.
+    /// A job gets as many GPUs as it asks for, or as one of its wider shapes has.
     Width,
     /// The GPUs of a job are neighbours on one node that exists.
     Contiguous,
@@ -96,10 +96,15 @@ impl Check<'_> {
             if std::mem::replace(&mut seen[run.job], true) {
                 self.report(Rule::Once, at, name, "it runs twice".into());
             }
-            if run.gpus.count() != job.width {
-                let detail = format!("{} GPUs instead of {}", run.gpus.count(), job.width);
+            let count = run.gpus.count();
+            let wider = job.wider.iter().filter(|shape| shape.width == count);
+            let asked = (count == job.width).then_some(job.run_ms);
+            let takes = asked.or_else(|| wider.map(|shape| shape.run_ms).next());
+            if takes.is_none() {
+                let detail = format!("{count} GPUs instead of {}", job.width);
                 self.report(Rule::Width, at, name, detail);
             }
+            let takes = takes.unwrap_or(job.run_ms);
             let inherited = problem.inherited.contains(run);
             let apart = run.gpus.0.checked_shr(run.gpus.0.trailing_zeros()).unwrap_or(0);
             let line = apart & apart.wrapping_add(1) == 0 && apart != 0;
@@ -109,8 +114,8 @@ impl Check<'_> {
                 let detail = format!("GPUs {:?} of node {}", run.gpus, run.node);
                 self.report(Rule::Contiguous, at, name, detail);
             }
-            if run.end_ms != at + job.run_ms {
-                let detail = format!("ends at {} ms, takes {} ms", run.end_ms, job.run_ms);
+            if run.end_ms != at + takes {
+                let detail = format!("ends at {} ms, takes {takes} ms", run.end_ms);
                 self.report(Rule::Length, at, name, detail);
             }
             if !inherited && (at < job.arrival_ms || at >= problem.horizon_ms) {

@@ -101,10 +101,10 @@ impl Name {
     fn settings(self, effort: &Effort) -> Settings {
         let Effort { seed, weights, control, online, offline } = effort;
         let (mut settings, schedules) = match self {
-            Self::PlanOffline => (Settings::offline(*seed), *offline),
-            _ => (Settings::online(*seed), *online),
+            Self::PlanOffline => (Settings::offline(*seed), offline),
+            _ => (Settings::online(*seed), online),
         };
-        settings.schedules = schedules.unwrap_or(settings.schedules);
+        settings.schedules = *schedules;
         settings.weights = *weights;
         settings.control.clone_from(control);
         settings
@@ -120,17 +120,18 @@ pub struct Effort {
     pub weights: Weights,
     /// Whoever watches the search.
     pub control: Option<Arc<Control>>,
-    /// Schedules that the online planner may try each time that it plans.
+    /// Schedules that the online planner may try each time that it plans, where not the usual.
     pub online: Option<u32>,
-    /// Schedules that the offline planner may try.
+    /// Schedules that the offline planner may try, where not the usual.
     pub offline: Option<u32>,
 }
 
 impl Effort {
     /// Schedules that a policy may try each time that it plans; zero for one that does not plan.
-    pub fn budget(&self, name: Name) -> u64 {
+    /// `jobs` are those that it plans.
+    pub fn budget(&self, name: Name, jobs: usize) -> u64 {
         match name {
-            Name::PlanOnline | Name::PlanOffline => u64::from(name.settings(self).schedules),
+            Name::PlanOnline | Name::PlanOffline => u64::from(name.settings(self).budget(jobs)),
             _ => 0,
         }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::planner::{last_end, steps};
+use super::planner::{end_by, steps};
 use super::score::{Fragmentation, Score, UNIT, Weights, overrun_permille, staleness};
 use super::search::Control;
 use crate::policy::GpuSet;
@@ -27,7 +27,7 @@ pub enum Reason {
     Easy,
     /// It has waited longer than the patience.
     Patience,
-    /// It cannot end in time, and runs where nothing else is planned.
+    /// It cannot end in time, and runs where nothing is planned that can.
     Fill,
 }
 
@@ -143,7 +143,9 @@ fn begin(state: &mut State, problem: &Problem, start: Start, now_ms: u64) {
     if let Some(taken) = state.taken.get_mut(node) {
         *taken = taken.union(gpus);
     }
-    let expected_end_ms = now_ms + problem.jobs[job].estimate_ms;
+    let facts = &problem.jobs[job];
+    let shape = facts.shape(gpus.count()).unwrap_or(facts.narrow());
+    let expected_end_ms = now_ms + shape.estimate_ms;
     state.running.insert(job, Running { node, gpus, start_ms: now_ms, expected_end_ms });
 }
 
@@ -158,15 +160,22 @@ fn score(
     let Moment { now_ms, problem, state, .. } = *moment;
     let Start { job, node, gpus } = start;
     let facts = &problem.jobs[job];
-    let length = steps(facts.estimate_ms, problem.step_ms);
-    let per_step = UNIT * i64::from(facts.priority) * i64::from(facts.width);
+    let shape = facts.shape(gpus.count()).unwrap_or(facts.narrow());
+    let length = steps(shape.estimate_ms, problem.step_ms);
+    let asked = steps(facts.estimate_ms, problem.step_ms);
     let before_horizon = length.min(steps(problem.horizon_ms - now_ms, problem.step_ms));
-    let useful_work = per_step * i64::from(before_horizon);
-    let deadline_risk = last_end(problem, job, now_ms).map_or(0, |by| {
-        let slack = u64::from(steps(by - now_ms - facts.estimate_ms, problem.step_ms));
+    let whole = UNIT * i64::from(facts.priority) * i64::from(facts.width) * i64::from(asked);
+    let slack_ms = end_by(problem, facts).checked_sub(now_ms.saturating_add(shape.estimate_ms));
+    let mut useful_work = whole;
+    let mut deadline_risk = 0;
+    if let Some(slack_ms) = slack_ms {
+        let slack = u64::from(steps(slack_ms, problem.step_ms));
         let error = weights.estimate_error_permille;
-        useful_work / 1_000 * overrun_permille(slack, u64::from(length), error)
-    });
+        deadline_risk = whole / 1_000 * overrun_permille(slack, u64::from(length), error);
+    } else {
+        let done = whole / i64::from(length.max(1)) * i64::from(before_horizon);
+        useful_work = done * weights.late_permille / 1_000;
+    }
     let waited = steps(now_ms.saturating_sub(facts.arrival_ms), problem.step_ms);
     let staleness = staleness(facts.priority, facts.width, problem.steps(), weights);
     let taken = state.taken.get(node).copied().unwrap_or_default();

@@ -1,11 +1,10 @@
 //! Pure side: what EASY backfill would do from here on, as the floor below which no plan goes.
 
-use super::planner::last_end;
 use crate::sim::queues::{Order, Pass, Queue, Realtime, expected_end};
 use crate::sim::{self, Curve, Job, Moment, Problem, Run, Service};
 
-/// Runs of `known` jobs that end in time under EASY backfill, beginning now; `job` counts places
-/// in `known`. Estimates are taken for run times.
+/// Runs of `known` jobs under EASY backfill, beginning now; `job` counts places in `known`.
+/// Estimates are taken for run times, and jobs keep the width that they ask for.
 pub(super) fn easy(moment: &Moment<'_>, known: &[usize]) -> Vec<Run> {
     let Moment { now_ms, problem, state, .. } = *moment;
     let mut jobs: Vec<(Job, Option<usize>)> = Vec::new();
@@ -41,13 +40,12 @@ pub(super) fn easy(moment: &Moment<'_>, known: &[usize]) -> Vec<Run> {
     let mut easy = Queue::new(Order::Arrival, Pass::Harmless, Realtime::Elastic);
     // A fault of EASY's would show where it runs as a policy; here it only offers nothing.
     let Ok(outcome) = sim::run(&rest, &mut easy) else { return Vec::new() };
-    let in_time = |run: &Run| {
-        let at = places[run.job]?;
+    let later = |run: &Run| {
+        let job = places[run.job]?;
         let (start_ms, end_ms) = (run.start_ms + now_ms, run.end_ms + now_ms);
-        let by = last_end(problem, known[at], now_ms)?;
-        (end_ms <= by).then_some(Run { job: at, start_ms, end_ms, ..*run })
+        Some(Run { job, start_ms, end_ms, ..*run })
     };
-    outcome.runs.iter().filter_map(in_time).collect()
+    outcome.runs.iter().filter_map(later).collect()
 }
 
 /// The curve as it is seen from a later moment.

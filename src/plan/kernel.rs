@@ -1,8 +1,10 @@
 //! Pure side: turns an order of jobs into a schedule, many thousand times a second.
 //!
 //! Each job in turn is put at its earliest start at which neighbouring GPUs are free for its whole
-//! run and enough are left for services, if it can end by its deadline there; otherwise it is left
-//! out. No floating point, no allocation, no clock.
+//! run and enough are left for services, if it can end by its deadline there. In a second turn the
+//! others are put, in the same order, where that takes nothing from the first: late work, of which
+//! only what runs before the horizon counts, and for less. No floating point, no allocation, no
+//! clock.
 
 use super::score::{Fragmentation, UNIT, Weights, overrun_permille, staleness};
 use crate::policy::GpuSet;
@@ -11,6 +13,8 @@ use crate::sim::profile::block_starts;
 /// A job as the kernel sees it; time in steps from now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Task {
+    /// Whose shape this is: an order names one shape of each job.
+    pub job: u16,
     /// Not before.
     pub release: u32,
     /// Ends by then.
@@ -19,6 +23,9 @@ pub struct Task {
     pub width: u32,
     /// Steps that it runs.
     pub length: u32,
+    /// GPU-steps that it is worth: those of its narrowest shape. A wider one that costs more of
+    /// them is worth no more.
+    pub work: u32,
     /// What a GPU-step of it is worth.
     pub priority: u32,
     /// Steps that it has waited already.
@@ -94,55 +101,113 @@ impl Kernel {
         &self.fragmentation
     }
 
-    /// Puts the tasks in this order into `slots` and returns what that is worth.
+    /// Puts the tasks in this order into `slots` and returns what that is worth. Tasks that the
+    /// order does not name are left out.
     pub fn schedule(&mut self, order: &[u16], slots: &mut [Slot]) -> i64 {
         self.steps.copy_from_slice(&self.base);
         let mut total = 0;
+        let mut left_out = false;
         for &at in order {
             let at = usize::from(at);
             let task = self.tasks[at];
-            let slot = self.place(task);
+            let last = task.end_by.checked_sub(task.length);
+            let slot = last.map_or(Slot::NONE, |last| self.place(task, last, task.length));
             slots[at] = slot;
             if slot.is_placed() {
-                for step in &mut self.steps[span(slot.start, slot.start + task.length, usize::MAX)]
-                {
-                    step.taken |= slot.gpus.0;
-                    step.used += task.width;
-                }
+                self.hold(slot, task);
+                total += self.worth(at, slot.start);
+            } else {
+                left_out = true;
+            }
+        }
+        if left_out && self.weights.late_permille > 0 {
+            total += self.schedule_late(order, slots);
+        }
+        total
+    }
+
+    /// The second turn: what cannot end in time runs where nothing else does.
+    fn schedule_late(&mut self, order: &[u16], slots: &mut [Slot]) -> i64 {
+        let mut total = 0;
+        let horizon = self.horizon();
+        for &at in order {
+            let at = usize::from(at);
+            let task = self.tasks[at];
+            if slots[at].is_placed() || task.release >= horizon {
+                continue;
+            }
+            let slot = self.place(task, horizon - 1, task.length);
+            if slot.is_placed() {
+                slots[at] = slot;
+                self.hold(slot, task);
                 total += self.worth(at, slot.start);
             }
         }
         total
     }
 
+    fn hold(&mut self, slot: Slot, task: Task) {
+        let all = self.steps.len();
+        for step in &mut self.steps[span(slot.start, slot.start + task.length, all)] {
+            step.taken |= slot.gpus.0;
+            step.used += task.width;
+        }
+    }
+
+    fn horizon(&self) -> u32 {
+        u32::try_from(self.steps.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a task that starts at a step ends in time.
+    pub fn in_time(&self, at: usize, start: u32) -> bool {
+        let task = &self.tasks[at];
+        start.saturating_add(task.length) <= task.end_by
+    }
+
     /// What a task is worth when it starts at a step.
     pub fn worth(&self, at: usize, start: u32) -> i64 {
+        self.useful(at, start) - self.risk(at, start)
+    }
+
+    /// All of its work where it ends in time; otherwise what it does before the horizon, for less.
+    fn useful(&self, at: usize, start: u32) -> i64 {
         let task = &self.tasks[at];
-        let useful = UNIT * i64::from(task.priority) * i64::from(task.width * task.length);
-        useful - self.risk(at, start)
+        let whole = UNIT * i64::from(task.priority) * i64::from(task.work);
+        if self.in_time(at, start) {
+            return whole;
+        }
+        let runs = self.horizon().saturating_sub(start).min(task.length);
+        let share = whole * i64::from(runs) / i64::from(task.length.max(1));
+        share * self.weights.late_permille / 1_000
     }
 
     /// Deadline at stake, and time waited.
     pub fn risk(&self, at: usize, start: u32) -> i64 {
         let task = &self.tasks[at];
+        let in_time = self.in_time(at, start);
         let stale = self.staleness[at] * i64::from(start - task.release + task.waited);
+        if !in_time {
+            return stale * self.weights.late_permille / 1_000;
+        }
         if self.weights.estimate_error_permille == 0 {
             return stale;
         }
-        let useful = UNIT * i64::from(task.priority) * i64::from(task.width * task.length);
+        let useful = UNIT * i64::from(task.priority) * i64::from(task.work);
         let slack = u64::from(task.end_by - start - task.length);
         let error = self.weights.estimate_error_permille;
         stale + useful / 1_000 * overrun_permille(slack, u64::from(task.length), error)
     }
 
-    /// The earliest start, or none by the deadline.
-    fn place(&self, task: Task) -> Slot {
-        let Task { release, end_by, width, length, .. } = task;
+    /// The earliest start up to `last` with room for `length` steps, or for those that are left
+    /// before the horizon.
+    fn place(&self, task: Task, last: u32, length: u32) -> Slot {
+        let Task { release, width, .. } = task;
         let Some(room) = self.gpus.checked_sub(width) else { return Slot::NONE };
+        let all = self.steps.len();
         let mut start = release;
-        'starts: while start + length <= end_by {
+        'starts: while start <= last {
             let mut taken = 0;
-            let window = &self.steps[span(start, start + length, usize::MAX)];
+            let window = &self.steps[span(start, start + length, all)];
             // From the end: what is in the way there is in the way of every start before it.
             for (offset, step) in (0..length).zip(window).rev() {
                 let more = taken | step.taken;
@@ -173,7 +238,8 @@ mod tests {
     use super::*;
 
     fn task(width: u32, length: u32, end_by: u32) -> Task {
-        Task { release: 0, end_by, width, length, priority: 2, waited: 0 }
+        let work = width * length;
+        Task { job: 0, release: 0, end_by, width, length, work, priority: 2, waited: 0 }
     }
 
     #[test]

@@ -84,11 +84,12 @@ pub fn measure(problem: &Problem, schedule: &Schedule) -> Metrics {
         started[run.job] = Some(run.start_ms);
         let area = run.area_ms(horizon);
         sums.ran += area;
-        sums.value += area * u64::from(job.priority);
+        let work = run.work_ms(job, horizon);
+        sums.value += work * u64::from(job.priority);
         sums.ended += usize::from(run.end_ms <= horizon);
         if in_time(problem, run) {
             sums.done += area;
-            sums.value_done += area * u64::from(job.priority);
+            sums.value_done += work * u64::from(job.priority);
         } else if job.deadline_ms.is_some_and(|deadline| deadline <= horizon) {
             sums.misses += 1;
         }

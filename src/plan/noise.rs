@@ -35,8 +35,12 @@ pub fn apply(problem: &mut Problem, noise: Noise) {
         // Drawn even where it is not used, so that one kind of error leaves the other as it is.
         let factor = (noise.run_sigma * normal(&mut random)).exp();
         if noise.run_sigma > 0.0 {
-            let steps = job.estimate_ms / problem.step_ms;
-            job.run_ms = scaled(steps, factor).max(1) * problem.step_ms;
+            let step_ms = problem.step_ms;
+            let longer = |ms: u64| scaled(ms / step_ms, factor).max(1) * step_ms;
+            job.run_ms = longer(job.estimate_ms);
+            for shape in &mut job.wider {
+                shape.run_ms = longer(shape.estimate_ms);
+            }
         }
     }
     for run in &mut problem.inherited {

@@ -31,6 +31,9 @@ pub struct Weights {
     pub churn: i64,
     /// Of a GPU-step of one priority that waits: small, so that it only breaks ties of worth.
     pub staleness_permille: i64,
+    /// Of a GPU-step of work that does not end in time, in thousandths of one that does. Zero
+    /// plans no such work.
+    pub late_permille: i64,
     /// The spread of run times around their estimates, in thousandths: 300 means that a run may
     /// well take 30 % longer. Zero trusts the estimates.
     pub estimate_error_permille: i64,
@@ -38,14 +41,21 @@ pub struct Weights {
 
 impl Default for Weights {
     fn default() -> Self {
-        Self { shortfall: 10, churn: UNIT, staleness_permille: 250, estimate_error_permille: 0 }
+        Self {
+            shortfall: 10,
+            churn: UNIT,
+            staleness_permille: 250,
+            late_permille: 500,
+            estimate_error_permille: 0,
+        }
     }
 }
 
 /// The terms of one placement, or their sum over several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Score {
-    /// Priority x GPU-steps of work that ends in time; of late work, what runs before the horizon.
+    /// Priority x GPU-steps of work that ends in time; of late work, what runs before the horizon,
+    /// for less.
     pub useful_work: i64,
     /// Demand of services that would not be met.
     pub realtime_shortfall: i64,

@@ -1,7 +1,8 @@
 //! Pure side: looks for a better order of jobs, within a budget of schedules tried.
 //!
 //! Several orders of thumb are tried first. From the best of them on one job at a time is taken
-//! out and put in elsewhere; what is better is kept, and so is what is worse by less than a margin
+//! out and put in elsewhere, or two change places, or one takes another of its shapes; what is
+//! better is kept, and so is what is worse by less than a margin
 //! that shrinks to nothing. The budget counts schedules and not time, and the random numbers have
 //! a seed, so that the same question gets the same answer on every machine.
 
@@ -86,9 +87,14 @@ impl Random {
     }
 }
 
-/// Orders of thumb. `first` is one more, such as that of the previous plan.
+/// Orders of thumb, each job in its narrowest shape. `first` is one more, such as that of the
+/// previous plan.
 fn thumb(tasks: &[Task], first: &[u16]) -> Vec<Vec<u16>> {
-    let all: Vec<u16> = (0..u16::try_from(tasks.len()).unwrap_or(u16::MAX)).collect();
+    let all: Vec<u16> = (0_u16..)
+        .zip(tasks)
+        .filter(|&(at, task)| at == 0 || tasks[usize::from(at) - 1].job != task.job)
+        .map(|(at, _)| at)
+        .collect();
     let sorted = |key: fn(&Task) -> (u32, u32)| {
         let mut order = all.clone();
         order.sort_by_key(|&at| key(&tasks[usize::from(at)]));
@@ -99,7 +105,7 @@ fn thumb(tasks: &[Task], first: &[u16]) -> Vec<Vec<u16>> {
         all.clone(),
         sorted(|task| (most(task.priority), task.release)),
         sorted(|task| (most(task.priority), most(task.width))),
-        sorted(|task| (most(task.priority * task.width * task.length), task.release)),
+        sorted(|task| (most(task.priority.saturating_mul(task.work)), task.release)),
         sorted(|task| (most(task.priority * task.width), task.end_by)),
         sorted(|task| (task.end_by, most(task.priority))),
     ]
@@ -110,14 +116,13 @@ const fn most(value: u32) -> u32 {
     u32::MAX - value
 }
 
-/// Looks for the best order, beginning with orders of thumb and with `first` (which holds each
-/// task once).
+/// Looks for the best order, beginning with orders of thumb and with `first`, which holds one
+/// shape of each job. Shapes of one job are neighbours among the tasks, the narrowest first.
 pub fn search(kernel: &mut Kernel, first: &[u16], budget: Budget<'_>) -> Found {
-    let count = kernel.tasks().len();
-    let mut slots = vec![Slot::NONE; count];
+    let mut slots = vec![Slot::NONE; kernel.tasks().len()];
     let mut best = Found { order: Vec::new(), slots: slots.clone(), worth: i64::MIN, tried: 0 };
     for order in thumb(kernel.tasks(), first) {
-        debug_assert_eq!(order.len(), count);
+        debug_assert_eq!(order.len(), first.len());
         let worth = kernel.schedule(&order, &mut slots);
         best.tried += 1;
         if worth > best.worth {
@@ -126,27 +131,35 @@ pub fn search(kernel: &mut Kernel, first: &[u16], budget: Budget<'_>) -> Found {
             best.slots.copy_from_slice(&slots);
         }
     }
-    if count >= 2 {
-        improve(kernel, &mut best, &mut slots, budget);
+    let moves = Moves::new(kernel.tasks());
+    if first.len() >= 2 || moves.reshapes() {
+        improve(kernel, &moves, &mut best, &mut slots, budget);
     }
     best
 }
 
-fn improve(kernel: &mut Kernel, best: &mut Found, slots: &mut [Slot], budget: Budget<'_>) {
+fn improve(
+    kernel: &mut Kernel,
+    moves: &Moves,
+    best: &mut Found,
+    slots: &mut [Slot],
+    budget: Budget<'_>,
+) {
     let mut random = Random::new(budget.seed);
-    let count = best.order.len();
     let rounds = budget.schedules.saturating_sub(best.tried);
-    let margin = best.worth / 50;
+    // What half a job is worth on average: enough to let one go for another.
+    let margin = best.worth / i64::try_from(2 * best.order.len()).unwrap_or(i64::MAX);
     let mut order = best.order.clone();
     let mut worth = best.worth;
-    let mut placed: Vec<bool> = best.slots.iter().map(|slot| slot.is_placed()).collect();
+    let mut late = vec![false; slots.len()];
+    mark(kernel, &order, &best.slots, &mut late);
     for round in 0..rounds {
         let look = round % LOOK_EVERY == LOOK_EVERY - 1;
         if look && budget.control.is_some_and(|control| !control.go_on(LOOK_EVERY)) {
             break;
         }
-        let (from, to) = choose(&mut random, &order, &placed, count);
-        shift(&mut order, from, to);
+        let change = moves.choose(&mut random, &order, &late);
+        change.apply(&mut order);
         let tried = kernel.schedule(&order, slots);
         best.tried += 1;
         let left = i64::from(rounds - round);
@@ -154,35 +167,101 @@ fn improve(kernel: &mut Kernel, best: &mut Found, slots: &mut [Slot], budget: Bu
         let allowed = margin * left / i64::from(rounds) * left / i64::from(rounds);
         if tried >= worth - allowed {
             worth = tried;
-            for (placed, slot) in placed.iter_mut().zip(slots.iter()) {
-                *placed = slot.is_placed();
-            }
+            mark(kernel, &order, slots, &mut late);
             if tried > best.worth {
                 best.worth = tried;
                 best.order.copy_from_slice(&order);
                 best.slots.copy_from_slice(slots);
             }
         } else {
-            shift(&mut order, to, from);
+            change.undo(&mut order);
         }
     }
 }
 
-/// From where to where a job moves. Every other time it is one that was left out, moving forward,
-/// if the first that is drawn was.
-fn choose(random: &mut Random, order: &[u16], placed: &[bool], count: usize) -> (usize, usize) {
-    let from = random.below(count);
-    let forward = !placed[usize::from(order[from])] && from > 0;
-    let to = if forward { random.below(from) } else { random.below(count) };
-    if from == to { (from, (to + 1) % count) } else { (from, to) }
+/// Of ten changes of place, so many let two jobs change places.
+const SWAPS: usize = 3;
+
+/// Marks what was left out, or would end too late.
+fn mark(kernel: &Kernel, order: &[u16], slots: &[Slot], late: &mut [bool]) {
+    for &at in order {
+        let at = usize::from(at);
+        let slot = slots[at];
+        late[at] = !slot.is_placed() || !kernel.in_time(at, slot.start);
+    }
 }
 
-/// Takes the element at `from` out and puts it in at `to`.
-fn shift(order: &mut [u16], from: usize, to: usize) {
-    if from < to {
-        order[from..=to].rotate_left(1);
-    } else {
-        order[to..=from].rotate_right(1);
+/// What can be changed about an order.
+struct Moves {
+    /// Per task, the first shape of its job and how many there are.
+    shapes: Vec<(u16, u16)>,
+}
+
+/// One change of an order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    /// The job at one place goes to another.
+    Shift(usize, usize),
+    /// Two jobs change places.
+    Swap(usize, usize),
+    /// The job at a place takes another shape.
+    Reshape(usize, u16, u16),
+}
+
+impl Change {
+    fn apply(self, order: &mut [u16]) {
+        match self {
+            Self::Shift(from, to) if from < to => order[from..=to].rotate_left(1),
+            Self::Shift(from, to) => order[to..=from].rotate_right(1),
+            Self::Swap(one, other) => order.swap(one, other),
+            Self::Reshape(at, _, shape) => order[at] = shape,
+        }
+    }
+
+    fn undo(self, order: &mut [u16]) {
+        match self {
+            Self::Shift(from, to) => Self::Shift(to, from).apply(order),
+            Self::Swap(..) => self.apply(order),
+            Self::Reshape(at, before, _) => order[at] = before,
+        }
+    }
+}
+
+impl Moves {
+    fn new(tasks: &[Task]) -> Self {
+        let mut shapes: Vec<(u16, u16)> = Vec::with_capacity(tasks.len());
+        let mut at = 0;
+        for group in tasks.chunk_by(|a, b| a.job == b.job) {
+            let count = u16::try_from(group.len()).unwrap_or(u16::MAX);
+            shapes.resize(shapes.len() + group.len(), (at, count));
+            at += count;
+        }
+        Self { shapes }
+    }
+
+    fn reshapes(&self) -> bool {
+        self.shapes.iter().any(|&(_, count)| count > 1)
+    }
+
+    /// Every other time it is a job that is late or was left out, moving forward, if the first
+    /// that is drawn is. A job with several shapes changes its shape every other time.
+    fn choose(&self, random: &mut Random, order: &[u16], late: &[bool]) -> Change {
+        let count = order.len();
+        let from = random.below(count);
+        let task = usize::from(order[from]);
+        let (first, shapes) = self.shapes[task];
+        if shapes > 1 && (count == 1 || random.below(2) == 0) {
+            let mut shape =
+                first + u16::try_from(random.below(usize::from(shapes - 1))).unwrap_or(0);
+            if shape >= order[from] {
+                shape += 1;
+            }
+            return Change::Reshape(from, order[from], shape);
+        }
+        let forward = late[task] && from > 0;
+        let to = if forward { random.below(from) } else { random.below(count) };
+        let to = if from == to { (to + 1) % count } else { to };
+        if random.below(10) < SWAPS { Change::Swap(from, to) } else { Change::Shift(from, to) }
     }
 }
 
@@ -191,35 +270,41 @@ mod tests {
     use super::*;
     use crate::plan::score::Weights;
 
+    fn task(width: u32, length: u32, end_by: u32, priority: u32) -> Task {
+        let work = width * length;
+        Task { job: 0, release: 0, end_by, width, length, work, priority, waited: 0 }
+    }
+
     #[test]
     fn a_move_and_its_reverse_cancel() {
         let mut random = Random::new(7);
-        let mut order: Vec<u16> = (0..20).collect();
-        let placed = vec![true; 20];
+        // Ten jobs of one shape, then ten of two.
+        let jobs = (0..10).chain((10..20).flat_map(|job| [job, job]));
+        let tasks: Vec<Task> = jobs.map(|job| Task { job, ..task(1, 1, 1, 1) }).collect();
+        let moves = Moves::new(&tasks);
+        let mut order: Vec<u16> = (0..10).chain((10..30).step_by(2)).collect();
+        let mut reshaped = 0;
         for _ in 0..1_000 {
             let before = order.clone();
-            let (from, to) = choose(&mut random, &order, &placed, 20);
-            shift(&mut order, from, to);
+            let change = moves.choose(&mut random, &order, &[false; 30]);
+            change.apply(&mut order);
             assert_ne!(order, before);
             let mut back = order.clone();
-            shift(&mut back, to, from);
+            change.undo(&mut back);
             assert_eq!(back, before);
+            let mut jobs: Vec<u16> = order.iter().map(|&at| tasks[usize::from(at)].job).collect();
+            jobs.sort_unstable();
+            assert_eq!(jobs, (0..20).collect::<Vec<u16>>(), "each job once");
+            reshaped += usize::from(matches!(change, Change::Reshape(..)));
         }
+        assert!((150..350).contains(&reshaped), "{reshaped}");
     }
 
     /// Four jobs whose best order no rule of thumb finds, against all 24 orders.
     #[test]
     fn the_best_order_of_a_few_is_found() {
-        let task = |width, length, end_by, priority| Task {
-            release: 0,
-            end_by,
-            width,
-            length,
-            priority,
-            waited: 0,
-        };
-        let tasks =
-            vec![task(5, 6, 12, 3), task(3, 12, 12, 4), task(4, 6, 7, 4), task(8, 5, 12, 3)];
+        let tasks = [task(5, 6, 12, 3), task(3, 12, 12, 4), task(4, 6, 7, 4), task(8, 5, 12, 3)];
+        let tasks = (0..).zip(tasks).map(|(job, task)| Task { job, ..task }).collect();
         let mut kernel = Kernel::new(8, &[0; 12], tasks, Weights::default());
         let mut slots = [Slot::NONE; 4];
         let mut best = i64::MIN;

@@ -215,13 +215,14 @@ impl<'a> Engine<'a> {
         };
         let all = GpuSet::first(self.problem.gpus);
         let free = self.state.taken.get(node).map(|taken| all.minus(*taken));
-        let fits = free.is_some_and(|free| gpus.is_within(free)) && gpus.count() == facts.width;
-        if !fits {
+        let shape = facts.shape(gpus.count());
+        let shape = shape.filter(|_| free.is_some_and(|free| gpus.is_within(free)));
+        let Some(shape) = shape else {
             return Err(Fault::NotFree { now_ms, job, node, gpus });
-        }
+        };
         self.life[job] = Life::Started;
-        let run = Run { job, node, gpus, start_ms: now_ms, end_ms: now_ms + facts.run_ms };
-        self.hold(run, now_ms + facts.estimate_ms);
+        let run = Run { job, node, gpus, start_ms: now_ms, end_ms: now_ms + shape.run_ms };
+        self.hold(run, now_ms + shape.estimate_ms);
         Ok(())
     }
 }

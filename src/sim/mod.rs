@@ -16,4 +16,4 @@ pub mod queues;
 pub mod rivals;
 
 pub use engine::{Fault, Moment, Outcome, Policy, Running, Start, State, run};
-pub use problem::{Curve, Job, Problem, Run, Service};
+pub use problem::{Curve, Job, Problem, Run, Service, Shape};

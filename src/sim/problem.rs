@@ -88,6 +88,38 @@ pub struct Job {
     pub estimate_ms: u64,
     /// How long it runs.
     pub run_ms: u64,
+    /// Wider shapes that it may be started in instead, by width; empty where it has none. Only
+    /// policies that look for them use them.
+    pub wider: Vec<Shape>,
+}
+
+impl Job {
+    /// The shape that it asks for.
+    pub fn narrow(&self) -> Shape {
+        Shape { width: self.width, estimate_ms: self.estimate_ms, run_ms: self.run_ms }
+    }
+
+    /// Every shape that it may be started in, the narrowest first.
+    pub fn shapes(&self) -> impl Iterator<Item = Shape> + '_ {
+        std::iter::once(self.narrow()).chain(self.wider.iter().copied())
+    }
+
+    /// The shape of a width, if it has one.
+    pub fn shape(&self, width: u32) -> Option<Shape> {
+        self.shapes().find(|shape| shape.width == width)
+    }
+}
+
+/// A width in which a job may run, and what that means for its run time. It keeps the width from
+/// its start to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Shape {
+    /// GPUs.
+    pub width: u32,
+    /// How long it is expected to run on them.
+    pub estimate_ms: u64,
+    /// How long it runs on them.
+    pub run_ms: u64,
 }
 
 /// A real-time service.
@@ -121,6 +153,18 @@ pub struct Run {
 }
 
 impl Run {
+    /// GPU-milliseconds of work that it does for its job before a moment. In a wider shape a GPU
+    /// gets less done, and the work is that of the narrowest.
+    pub fn work_ms(&self, job: &Job, until_ms: u64) -> u64 {
+        let area = u128::from(self.area_ms(until_ms));
+        let Some(shape) = job.wider.iter().find(|shape| shape.width == self.gpus.count()) else {
+            return self.area_ms(until_ms);
+        };
+        let work = u128::from(job.width) * u128::from(job.run_ms);
+        let costs = u128::from(shape.width) * u128::from(shape.run_ms);
+        u64::try_from(area * work / costs.max(1)).unwrap_or(u64::MAX)
+    }
+
     /// GPU-milliseconds before a moment.
     pub fn area_ms(&self, until_ms: u64) -> u64 {
         let length = self.end_ms.min(until_ms).saturating_sub(self.start_ms);

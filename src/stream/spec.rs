@@ -271,6 +271,7 @@ fn job(width: u32, run_ms: u64) -> Job {
         width,
         estimate_ms: run_ms,
         run_ms,
+        wider: Vec::new(),
     }
 }
 

@@ -68,6 +68,7 @@ fn queues_differ_in_who_may_pass() {
         width,
         estimate_ms: run_ms,
         run_ms,
+        wider: Vec::new(),
     };
     let problem = Problem {
         gpus: 8,
@@ -120,6 +121,7 @@ fn a_start_is_worth_what_its_terms_say() {
         width,
         estimate_ms: hours * HOUR,
         run_ms: hours * HOUR,
+        wider: Vec::new(),
     };
     let demand = Curve::new(vec![(HOUR, 4)]);
     let service =

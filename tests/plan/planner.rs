@@ -1,12 +1,14 @@
 //! The planner: what it gains, what it may not know, and what it does when it was wrong.
 
 use sluice::plan::build::{self, Frame};
+use sluice::plan::check::Rule;
 use sluice::plan::compare::{Effort, Entry, Name, play};
 use sluice::plan::explain::Reason;
 use sluice::plan::family::FAMILIES;
 use sluice::plan::noise::{self, Noise};
 use sluice::plan::planner::{Planner, Settings};
 use sluice::sim::{self, Job, Problem};
+use sluice::trace::{Source, Workload};
 
 use crate::support::{SCENARIOS, problem, quick};
 
@@ -100,6 +102,7 @@ fn nobody_waits_for_ever() {
         width,
         estimate_ms: run_ms,
         run_ms,
+        wider: Vec::new(),
     };
     let mut jobs = vec![job(0, 9, 8, 5), job(0, 1, 8, 10)];
     jobs.extend((0..150).map(|at| job(at, 9, 8, 1)));
@@ -116,13 +119,49 @@ fn nobody_waits_for_ever() {
         inherited: Vec::new(),
     };
     let start = |patience_ms| {
-        let settings = Settings { schedules: 50, patience_ms, ..Settings::online(1) };
+        let settings = Settings { schedules: Some(50), patience_ms, ..Settings::online(1) };
         let outcome = sim::run(&problem, &mut Planner::new(settings)).unwrap();
         outcome.runs.iter().find(|run| run.job == low).map(|run| run.start_ms)
     };
     assert!(start(u64::MAX).is_none_or(|start| start > 100));
     let patient = start(40).unwrap();
     assert!((40..60).contains(&patient), "{patient}");
+}
+
+/// A job that may run wider does so where that saves its deadline, and is worth no more for it.
+/// Queues keep the width that it asks for.
+#[test]
+fn planners_widen_jobs_where_that_is_worth_it() {
+    let csv = "job_id, workload_type, priority, arrival_time, deadline, min_gpus, max_gpus, \
+               expected_duration\n\
+               tight, tune, 5, 00:00, 05:00, 2, 8, 8h\n\
+               easy, tune, 5, 00:00, 24:00, 2, 8, 8h\n\
+               rigid, tune, 5, 00:00, 24:00, 2, 2, 8h\n";
+    let workload = Workload::read(Source { name: "test", content: csv }, None).unwrap();
+    let frame = |serial_permille| Frame { serial_permille, ..Frame::default() };
+    let problem = build::problem(&workload, frame(Some(100))).unwrap();
+    let widths = |job: usize| problem.jobs[job].shapes().map(|s| s.width).collect::<Vec<_>>();
+    assert_eq!(widths(0), [2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(widths(2), [2]);
+    for name in [Name::PlanOnline, Name::PlanOffline] {
+        let entry = entry(&problem, name);
+        let run = entry.schedule.runs.iter().find(|run| run.job == 0).unwrap();
+        assert!(run.gpus.count() >= 4, "{name}: {:?}", run.gpus);
+        let work = 5.0 * 3.0 * 16.0;
+        assert!((entry.metrics.value_done - work).abs() < 0.01, "{}", entry.metrics.value_done);
+        // A breach where the same schedule is held to the jobs without their wider shapes.
+        let rigid = build::problem(&workload, frame(None)).unwrap();
+        let rules = entry.violations(&rigid).into_iter().map(|found| found.rule);
+        assert!(rules.clone().any(|rule| rule == Rule::Width));
+        assert!(rules.clone().any(|rule| rule == Rule::Length));
+        // And where a run ends when another width would have.
+        let mut wrong = entry.clone();
+        wrong.schedule.runs.iter_mut().find(|run| run.job == 0).unwrap().end_ms += problem.step_ms;
+        assert!(wrong.violations(&problem).iter().any(|found| found.rule == Rule::Length));
+    }
+    let fifo = entry(&problem, Name::EasyElastic);
+    assert!(fifo.schedule.runs.iter().all(|run| run.gpus.count() == 2));
+    assert!((fifo.metrics.value_done - 5.0 * 2.0 * 16.0).abs() < 0.01);
 }
 
 /// On fresh days with wrong run times and demand nobody starts what cannot be started.

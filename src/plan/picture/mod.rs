@@ -242,8 +242,8 @@ impl Canvas<'_> {
                 .iter()
                 .filter(|run| in_time(self.problem, run))
                 .map(|run| {
-                    let priority = self.problem.jobs[run.job].priority;
-                    (run.end_ms, run.area_ms(u64::MAX) * u64::from(priority))
+                    let job = &self.problem.jobs[run.job];
+                    (run.end_ms, run.work_ms(job, u64::MAX) * u64::from(job.priority))
                 })
                 .collect();
             ends.sort_unstable();

@@ -137,6 +137,9 @@ impl Replay {
         for job in &mut problem.jobs {
             if jobs.iter().any(|right| right.id == job.name) {
                 job.estimate_ms = job.run_ms;
+                for shape in &mut job.wider {
+                    shape.estimate_ms = shape.run_ms;
+                }
             }
         }
         let done = play(&problem, Name::PlanOnline, effort).ok()?.metrics.value_done;
