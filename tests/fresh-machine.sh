@@ -27,8 +27,12 @@ make_machine() {
   say "A minimal Debian $release in $MACHINE"
   # The linker belongs to Rust: whoever installed it has one.
   mmdebstrap --quiet --variant=minbase --include=ca-certificates,gcc,libc6-dev "$release" "$MACHINE" 2>/dev/null
-  # Where packages come from on this machine.
+  # Where packages come from on this machine, and whom it trusts.
   cp -a /etc/apt/. "$MACHINE/etc/apt/"
+  if [[ -d /usr/local/share/ca-certificates ]]; then
+    cp -a /usr/local/share/ca-certificates/. "$MACHINE/usr/local/share/ca-certificates/"
+    chroot "$MACHINE" update-ca-certificates >/dev/null
+  fi
   mkdir -p "$MACHINE/opt/rust" "$MACHINE/opt/go"
   cp -a "$(rustc --print sysroot)/." "$MACHINE/opt/rust/"
   cp -a "$(go env GOROOT)/." "$MACHINE/opt/go/"
