@@ -59,7 +59,8 @@ main() {
   RECORDER=$!
   local kubectl=(in_cluster kubectl --namespace "$NAMESPACE")
   "${kubectl[@]}" apply -f examples/1-eight-smalls.yaml >/dev/null
-  "${kubectl[@]}" wait pod --all --for=jsonpath='{.status.phase}'=Running --timeout=2m >/dev/null
+  # Not their phase: one that has ended by then would never be Running again.
+  "${kubectl[@]}" wait pod --all --for=condition=PodScheduled --timeout=2m >/dev/null
   "${kubectl[@]}" apply -f examples/2-two-larges-and-twelve-smalls.yaml >/dev/null
   in_cluster kubectl get gpool,gnode
   "${kubectl[@]}" wait pod --all --for=jsonpath='{.status.phase}'=Succeeded --timeout=5m >/dev/null

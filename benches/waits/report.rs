@@ -27,6 +27,14 @@ which any large of the workload waited longer than its own bound, in seconds: at
 plane's share, below zero if every one was earlier.
 ";
 
+const FOOT: &str = "
+## The first command
+
+How long `examples/demo.sh` takes on a minimal Debian with Rust, Go and a C linker, and how long it
+takes there again, is measured by `tests/fresh-machine.sh`; the figures stand in
+[figures.md](figures.md).
+";
+
 /// The whole page.
 pub(crate) fn page(workloads: &[Workload], results: &Results, latency: &Latency) -> String {
     let mut page = HEAD.to_owned();
@@ -55,6 +63,7 @@ pub(crate) fn page(workloads: &[Workload], results: &Results, latency: &Latency)
         "\n## Latency\n\nOn the real node, with kubelet, containerd and the node agent.\n\n",
     );
     page.push_str(&self::latency(latency));
+    page.push_str(FOOT);
     page
 }
 
