@@ -142,6 +142,8 @@ pub struct Metrics {
     pub queue_wait: Histograms<ShapeLabel>,
     pub gpus: Family<GpuLabel, Gauge>,
     pub nodes: Family<PhaseLabel, Gauge>,
+    pub agents_not_ready: Family<PoolLabel, Gauge>,
+    pub releases_unanswered: Family<PoolLabel, Gauge>,
     pub admissions: Family<TransitionLabel, Counter>,
     pub ended: Family<TransitionLabel, Counter>,
     pub unreserved: Family<ReasonLabel, Counter>,
@@ -157,6 +159,7 @@ pub struct Metrics {
     pub outbox_depth: Family<QueueLabel, Gauge>,
     pub outbox_dropped: Family<QueueLabel, Counter>,
     pub objects_skipped: Family<KindLabel, Counter>,
+    pub objects_unreadable: Family<KindLabel, Gauge>,
     pub leader: Gauge,
     pub leader_changes: Counter,
     pub extender_duration: Histograms<RequestLabel>,
@@ -187,6 +190,8 @@ impl Default for Metrics {
             queue_wait: Family::new_with_constructor(wait_histogram),
             gpus: Family::default(),
             nodes: Family::default(),
+            agents_not_ready: Family::default(),
+            releases_unanswered: Family::default(),
             admissions: Family::default(),
             ended: Family::default(),
             unreserved: Family::default(),
@@ -202,6 +207,7 @@ impl Default for Metrics {
             outbox_depth: Family::default(),
             outbox_dropped: Family::default(),
             objects_skipped: Family::default(),
+            objects_unreadable: Family::default(),
             leader: Gauge::default(),
             leader_changes: Counter::default(),
             extender_duration: Family::new_with_constructor(call_histogram),
@@ -229,6 +235,8 @@ impl Metrics {
         self.queue_oldest_wait.clear();
         self.gpus.clear();
         self.nodes.clear();
+        self.agents_not_ready.clear();
+        self.releases_unanswered.clear();
     }
 
     fn register_queues(&self, to: &mut Registry) {
@@ -240,6 +248,12 @@ impl Metrics {
         let help = "GPUs: free, reserved, held, foreign, unhealthy";
         put(to, "gpus", help, &self.gpus);
         put(to, "nodes", "Nodes by phase", &self.nodes);
+        let help =
+            "Nodes whose agent is away, not ready, or owes an answer about a pod that is gone";
+        put(to, "agents_not_ready", help, &self.agents_not_ready);
+        let help =
+            "Pods that are gone whose GPUs are held because the node's agent does not answer";
+        put(to, "releases_unanswered", help, &self.releases_unanswered);
     }
 
     fn register_decisions(&self, to: &mut Registry) {
@@ -266,7 +280,10 @@ impl Metrics {
         put(to, "outbox_depth", "Writes that wait to be made", &self.outbox_depth);
         let help = "Writes given up because a queue was full; the next comparison makes them again";
         put(to, "outbox_dropped", help, &self.outbox_dropped);
-        put(to, "objects_skipped", "Objects that could not be read", &self.objects_skipped);
+        let help = "Versions of objects that could not be read";
+        put(to, "objects_skipped", help, &self.objects_skipped);
+        let help = "Objects that cannot be read now: their last readable state is gone by";
+        put(to, "objects_unreadable", help, &self.objects_unreadable);
         put(to, "leader", "1 while this replica leads", &self.leader);
         put(to, "leader_changes", "Times this replica began to lead", &self.leader_changes);
     }

@@ -79,6 +79,10 @@ impl Rendered {
         &self.get("Deployment", "sluice-controller")["spec"]["template"]["spec"]
     }
 
+    fn unmark(&self) -> &Value {
+        &self.get("Job", "sluice-unmark")["spec"]["template"]["spec"]
+    }
+
     fn agent(&self) -> &Value {
         &self.get("DaemonSet", "sluice-agent")["spec"]["template"]["spec"]
     }
@@ -155,6 +159,7 @@ fn arguments_are_those_of_the_binary() {
     ]);
     let nvml = Rendered::with(&[]);
     for container in [
+        container(nvml.unmark(), "unmark"),
         container(all.controller(), "default-pool"),
         container(all.controller(), "controller"),
         container(all.agent(), "agent"),
@@ -171,7 +176,7 @@ fn arguments_are_those_of_the_binary() {
 fn containers_can_do_no_more_than_they_need() {
     let rendered = Rendered::with(&[]);
     let mut seen = BTreeSet::new();
-    for pod in [rendered.controller(), rendered.agent()] {
+    for pod in [rendered.controller(), rendered.agent(), rendered.unmark()] {
         assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
         for key in ["hostNetwork", "hostPID", "hostIPC"] {
             assert!(pod.get(key).is_none(), "{key}");
@@ -187,11 +192,13 @@ fn containers_can_do_no_more_than_they_need() {
             assert!(container["resources"]["requests"]["memory"].is_string(), "{name}");
             assert!(container["resources"]["limits"]["memory"].is_string(), "{name}");
             let lives = container.get("livenessProbe").is_some();
-            assert_eq!(lives, name != "default-pool", "{name} has probes unless it ends by itself");
+            let ends = ["default-pool", "unmark"].contains(&name);
+            assert_eq!(lives, !ends, "{name} has probes unless it ends by itself");
             assert_eq!(lives, container.get("readinessProbe").is_some(), "{name}");
         }
     }
-    let wanted = ["agent", "controller", "default-pool", "kube-scheduler"].map(str::to_owned);
+    let wanted = ["agent", "controller", "default-pool", "kube-scheduler", "unmark"];
+    let wanted = wanted.map(str::to_owned);
     assert_eq!(seen, BTreeSet::from(wanted));
 
     let user = &rendered.controller()["securityContext"];
@@ -248,6 +255,12 @@ fn rights_are_spelled_out() {
     ];
     assert_eq!(controller, wanted.map(str::to_owned));
 
+    let unmark = strings_of_rules(rendered.get("ClusterRole", "sluice-unmark"));
+    assert_eq!(unmark, ["nodes list patch"]);
+    let own = strings_of_rules(rendered.get("Role", "sluice-controller"));
+    let named = "leases get update patch (sluice-controller) (sluice-kube-scheduler)";
+    assert_eq!(own, [named, "leases create"]);
+
     let none = Rendered::with(&["--set=defaultPool.create=false"]);
     let controller = strings_of_rules(none.get("ClusterRole", "sluice-controller"));
     assert!(!controller.iter().any(|rule| rule.contains("create patch (")), "{controller:?}");
@@ -282,12 +295,30 @@ fn accounts_and_references_exist() {
             rendered.get("ServiceAccount", subject["name"].as_str().unwrap());
         }
     }
-    for pod in [rendered.controller(), rendered.agent()] {
+    for pod in [rendered.controller(), rendered.agent(), rendered.unmark()] {
         rendered.get("ServiceAccount", pod["serviceAccountName"].as_str().unwrap());
     }
+    // By these the controller knows an agent's pod.
+    let agent = &rendered.get("DaemonSet", "sluice-agent")["spec"]["template"]["metadata"];
+    assert_eq!(agent["labels"][names::LABEL_APP], names::APP);
+    assert_eq!(agent["labels"][names::LABEL_COMPONENT], names::COMPONENT_AGENT);
     rendered.get("Lease", names::LEASE);
     let lease = rendered.scheduler()["leaderElection"]["resourceName"].clone();
     rendered.get("Lease", lease.as_str().unwrap());
+}
+
+/// What takes the marks off the nodes comes when all else is gone, and goes with what it needs.
+#[test]
+fn what_runs_after_an_uninstallation_leaves_nothing() {
+    let rendered = Rendered::with(&[]);
+    let policy = "before-hook-creation,hook-succeeded,hook-failed";
+    for kind in ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"] {
+        // The job comes last.
+        let weight = if kind == "Job" { "0" } else { "-1" };
+        let wanted = json!({"helm.sh/hook": "post-delete", "helm.sh/hook-weight": weight,
+                            "helm.sh/hook-delete-policy": policy});
+        assert_eq!(rendered.get(kind, "sluice-unmark")["metadata"]["annotations"], wanted);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use axum::routing::get;
+use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::{self, store::Writer};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use sluice::extender::{Extender, Limits, guard};
 use sluice::metrics::Metrics;
 use sluice::policy::Millis;
 use support::apiserver::ApiServer;
-use support::ledger::{at, clock, large, ledger, pod, small, with};
+use support::ledger::{at, clock, large, ledger, node, nodes, pod, small, with};
 use tokio::sync::watch;
 use tower::ServiceExt as _;
 
@@ -28,6 +29,7 @@ struct Rig {
     router: Router,
     server: ApiServer,
     writer: Writer<GpuNode>,
+    nodes: Writer<Node>,
     changed: watch::Sender<u64>,
     clock: Clock,
 }
@@ -47,16 +49,18 @@ impl Rig {
     fn unread() -> Self {
         let (server, clock) = (ApiServer::default(), clock());
         let (store, writer) = reflector::store();
+        let (known, nodes) = nodes();
         let (changed, receiver) = watch::channel(0);
         let extender = Extender::new(
             server.client(),
             store,
+            known,
             receiver,
             clock.clone(),
             Metrics::default(),
             Limits::default(),
         );
-        Self { router: extender.router(), server, writer, changed, clock }
+        Self { router: extender.router(), server, writer, nodes, changed, clock }
     }
 
     fn show(&mut self, event: &Event<GpuNode>) {
@@ -155,9 +159,12 @@ async fn what_is_no_usable_reservation_does_not_pass() {
     }
 
     let rig = Rig::new(vec![with(ledger("n1"), vec![small("a", 0)])]);
-    rig.clock.advance(Millis::from_secs(10));
+    rig.clock.advance(Millis(6_999));
+    assert_eq!(rig.filter(&pod("a"), &["n1"]).await["NodeNames"], json!(["n1"]));
+    // So short before its end the controller may be taking it back already.
+    rig.clock.advance(Millis(1));
     let answer = rig.filter(&pod("a"), &["n1"]).await;
-    assert!(why(&answer, "n1").contains("was not used by"), "{answer}");
+    assert!(why(&answer, "n1").contains("was not used in time"), "{answer}");
 
     // Once it is bound, the reservation has no end of its own.
     let mut bound = small("a", 0);
@@ -191,6 +198,52 @@ async fn a_filter_waits_for_the_ledger_that_the_pod_was_told_of() {
     rig.show(&Event::Apply(with(ledger("n1"), vec![small("a", 0)])));
     assert_eq!(asked.await.unwrap()["NodeNames"], json!(["n1"]));
     assert_eq!(start.elapsed().as_millis(), 0, "it was woken, it did not wait out its time");
+}
+
+#[tokio::test]
+async fn a_ledger_says_nothing_of_another_node_of_its_name() {
+    let mut rig = Rig::new(vec![with(ledger("n1"), vec![small("a", 0)]), ledger("n2")]);
+    assert_eq!(rig.filter(&pod("a"), &["n1"]).await["NodeNames"], json!(["n1"]));
+    let mut another = node("n1");
+    another.metadata.uid = Some("another".to_owned());
+    for event in [Event::Apply(another.clone()), Event::Delete(another)] {
+        rig.nodes.apply_watcher_event(&event);
+        let answer = rig.filter(&pod("a"), &["n1", "n2"]).await;
+        assert_eq!(answer["NodeNames"], json!([]));
+        assert!(why(&answer, "n1").contains("that of an earlier node"), "{answer}");
+        assert!(why(&answer, "n2").contains("an earlier node of the name n1"), "{answer}");
+    }
+    rig.nodes.apply_watcher_event(&Event::Apply(node("n1")));
+    assert_eq!(rig.filter(&pod("a"), &["n1"]).await["NodeNames"], json!(["n1"]));
+}
+
+/// Its gate goes as soon as the ledger has its reservation; words follow.
+#[tokio::test(start_paused = true)]
+async fn a_large_that_lost_its_gate_is_waited_for_before_it_was_told() {
+    let mut draining = ledger("n1");
+    let status = draining.status.as_mut().unwrap();
+    status.phase = NodePhase::Draining;
+    status.drain = Some(DrainStatus {
+        pod: PodRef { namespace: "team".into(), name: "pod-l".into(), uid: "l".into() },
+        since: at(0),
+        latest_end: None,
+        blocked_by: vec![],
+    });
+    let mut rig = Rig::new(vec![draining.clone()]);
+    let mut ungated = told("l", "False", "Node n1 is being emptied for this pod.", 0);
+    ungated["status"]["nominatedNodeName"] = json!("n1");
+    let start = tokio::time::Instant::now();
+    let (router, request) = (rig.router.clone(), json!({"Pod": ungated, "NodeNames": ["n1"]}));
+    let asked = tokio::spawn(async move { post(&router, "/filter", &request).await.1 });
+    tokio::task::yield_now().await;
+    rig.show(&Event::Apply(with(ledger("n1"), vec![large("l")])));
+    assert_eq!(asked.await.unwrap()["NodeNames"], json!(["n1"]));
+
+    // One that is not nominated was ungated for an earlier reservation, and waits like others.
+    rig.show(&Event::Apply(draining));
+    let waiting = told("l", "False", "Node n1 is being emptied for this pod.", 0);
+    assert_eq!(rig.filter(&waiting, &["n1"]).await["NodeNames"], json!([]));
+    assert_eq!(start.elapsed().as_millis(), 0, "nobody waited out a time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -317,6 +370,11 @@ mod properties {
         fn all(&self) -> Vec<Arc<GpuNode>> {
             self.0.clone()
         }
+
+        /// Node `n2` is another one than its ledger is of.
+        fn node_uid(&self, node: &str) -> Option<String> {
+            (node != "n2").then(|| format!("uid-of-{node}"))
+        }
     }
 
     /// A ledger with or without a reservation for pod "a", in any state, in time or late.
@@ -402,6 +460,7 @@ mod properties {
                     && r.kind != ReservationKind::Foreign
                     && r.state != ReservationState::Releasing));
                 prop_assert!(!status.releasing.contains(&"a".to_owned()));
+                prop_assert!(name != "n2", "its ledger is that of an earlier node");
             }
         }
     }

@@ -8,6 +8,7 @@ mod support;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
+use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::{self, store::Writer};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -17,7 +18,9 @@ use sluice::extender::{Extender, Limits};
 use sluice::metrics::Metrics;
 use sluice::policy::Millis;
 use support::apiserver::{ApiServer, Fault};
-use support::ledger::{at, clock, large, ledger, ledger_path, pod, pod_path, small, with};
+use support::ledger::{
+    at, clock, large, ledger, ledger_path, node, nodes, pod, pod_path, small, with,
+};
 use tokio::sync::watch;
 use tower::ServiceExt as _;
 
@@ -28,6 +31,7 @@ struct Rig {
     clock: Clock,
     metrics: Metrics,
     _writer: Writer<GpuNode>,
+    nodes: Writer<Node>,
 }
 
 impl Rig {
@@ -40,16 +44,18 @@ impl Rig {
         writer.apply_watcher_event(&Event::Init);
         writer.apply_watcher_event(&Event::InitApply(serde_json::from_value(stored).unwrap()));
         writer.apply_watcher_event(&Event::InitDone);
+        let (known, nodes) = nodes();
         let (_, changed) = watch::channel(0);
         let extender = Extender::new(
             server.client(),
             store,
+            known,
             changed,
             clock.clone(),
             metrics.clone(),
             Limits::default(),
         );
-        Self { router: extender.router(), server, clock, metrics, _writer: writer }
+        Self { router: extender.router(), server, clock, metrics, _writer: writer, nodes }
     }
 
     /// The same with a small reservation for pod "a".
@@ -206,14 +212,27 @@ async fn what_is_no_usable_reservation_is_not_bound() {
     }
 
     let rig = Rig::reserved();
-    rig.clock.advance(Millis::from_secs(10));
-    assert!(rig.bind().await.contains("was to be used by"));
+    // Shortly before the end, when the controller may be taking it back.
+    rig.clock.advance(Millis::from_secs(7));
+    assert!(rig.bind().await.contains("was not used in time"));
     assert_eq!(rig.server.calls(), [read()]);
 
     let rig = Rig::reserved();
     rig.server.remove(&ledger_path("n1"));
     assert_eq!(rig.bind().await, "node n1 belongs to no GpuPool");
     assert_eq!(rig.bindings(), 0);
+}
+
+#[tokio::test]
+async fn nothing_is_bound_by_the_ledger_of_an_earlier_node() {
+    let mut rig = Rig::reserved();
+    let mut another = node("n1");
+    another.metadata.uid = Some("another".to_owned());
+    rig.nodes.apply_watcher_event(&Event::Apply(another));
+    let error = rig.bind().await;
+    assert_eq!(error, "the ledger of node n1 is that of an earlier node of its name");
+    assert_eq!((rig.server.calls(), rig.bindings()), (vec![read()], 0));
+    rig.expect_ledger(ReservationState::Reserved, false, 10, 1);
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ use super::backoff::Backoff;
 use super::choose::Promise;
 use super::holders::PodName;
 use super::metrics::Metrics;
+use crate::admin::Check;
 use crate::api::{GpuNode, GpuNodeStatus, GpuStatus, ReservationState, names};
 
 /// How long a watch lasts before it is renewed, and so how long a dead one goes unnoticed.
@@ -121,11 +122,19 @@ pub(super) fn rewatch(node: &str) -> Backoff {
     Backoff::new(RETRY_MIN, REWATCH_MAX, node)
 }
 
+/// Takes what is known of the ledger.
+pub(super) struct Followed {
+    /// The ledger.
+    pub ledger: watch::Sender<Ledger>,
+    /// Whether the watch is up.
+    pub check: Check,
+}
+
 /// Follows the ledger of a node until shutdown.
 pub(super) async fn follow(
     client: Client,
     node: String,
-    ledger: watch::Sender<Ledger>,
+    Followed { ledger, check }: Followed,
     metrics: Metrics,
     shutdown: CancellationToken,
 ) {
@@ -138,6 +147,10 @@ pub(super) async fn follow(
             () = shutdown.cancelled() => return,
             event = events.try_next() => event,
         };
+        // A list that has begun is no answer yet.
+        if !matches!(event, Ok(Some(watcher::Event::Init))) {
+            check.set(matches!(event, Ok(Some(_))));
+        }
         match event {
             Ok(Some(watcher::Event::Init)) => listed = Ledger::Absent,
             Ok(Some(watcher::Event::InitApply(node))) => listed = Ledger::Present(Arc::new(node)),
@@ -164,15 +177,25 @@ pub(super) async fn follow(
     }
 }
 
+/// What the ledger is compared with.
+pub(super) struct Told {
+    /// What it should say.
+    pub reports: watch::Receiver<Option<Report>>,
+    /// What it says.
+    pub ledger: watch::Receiver<Ledger>,
+    /// Whether it could be written when it had to be.
+    pub check: Check,
+}
+
 /// Writes the newest report whenever the ledger says something else, until shutdown.
 pub(super) async fn write(
     client: Client,
     node: String,
-    mut reports: watch::Receiver<Option<Report>>,
-    mut ledger: watch::Receiver<Ledger>,
+    Told { mut reports, mut ledger, check }: Told,
     metrics: Metrics,
     shutdown: CancellationToken,
 ) {
+    check.set(true);
     let api = Api::<GpuNode>::all(client);
     let mut backoff = Backoff::new(RETRY_MIN, RETRY_MAX, &node);
     let mut retry = None;
@@ -189,6 +212,7 @@ pub(super) async fn write(
         if report.stands_in(found.status.as_ref()) {
             retry = None;
             backoff.start_over();
+            check.set(true);
             continue;
         }
         match apply(&api, &node, &report).await {
@@ -198,6 +222,7 @@ pub(super) async fn write(
                 let version = written.resource_version();
                 tracing::debug!(node, version, "reported to the ledger");
                 metrics.reported();
+                check.set(true);
                 if !report.stands_in(written.status.as_ref()) {
                     tracing::warn!(node, "the ledger holds GPUs that this node does not have");
                 }
@@ -205,6 +230,7 @@ pub(super) async fn write(
             Err(error) => {
                 tracing::warn!(node, %error, "failed to report to the ledger");
                 metrics.api_error(error.label());
+                check.set(false);
                 retry = Some(backoff.wait());
             }
         }

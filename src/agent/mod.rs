@@ -115,7 +115,7 @@ pub async fn run_with(
         backend::spawn(options.backend.clone().build(), options.damping, uptime, stop.clone())?;
     let mut parts = Parts { tasks: JoinSet::new(), stop: stop.clone() };
     let readiness = Readiness::default();
-    let registered = readiness.check("kubelet");
+    let checks = Checks::new(&readiness);
     if let Some(listener) = listener {
         let router = admin::router(readiness, metrics.registry());
         let serving = admin::serve(listener, router, stop.clone());
@@ -125,7 +125,7 @@ pub async fn run_with(
             }
         });
     }
-    let ledger = ledger_parts(&mut parts, &options, client, &metrics);
+    let ledger = ledger_parts(&mut parts, &options, client, &metrics, checks.ledger, checks.report);
     let cgroups = Arc::new(Cgroups::new(&options.cgroup_root));
     let look_now = Arc::new(Notify::new());
     let sightings = watch::Sender::new(Arc::default());
@@ -139,7 +139,7 @@ pub async fn run_with(
         metrics: metrics.clone(),
         uptime,
     };
-    plugin_parts(&mut parts, &options, Arc::new(shared), registered);
+    plugin_parts(&mut parts, &options, Arc::new(shared), checks.kubelet);
     let observer = Observer {
         gpus: gpus.clone(),
         ledger: ledger.followed.then_some(ledger.ledger),
@@ -152,6 +152,7 @@ pub async fn run_with(
         agent_seen: clock::time_of_day(),
         metrics: metrics.clone(),
         uptime,
+        looks: checks.looks,
     };
     parts.spawn("observer", observer.run(stop.clone()));
     cdi_part(&mut parts, &options, gpus, &metrics);
@@ -212,6 +213,31 @@ impl Parts {
     }
 }
 
+/// What the agent must be able to do. Its pod is ready as long as it is, and by the pod's readiness
+/// the controller knows that it can rely on the agent.
+struct Checks {
+    /// Be registered with kubelet.
+    kubelet: Check,
+    /// Follow the ledger.
+    ledger: Check,
+    /// Write to the ledger.
+    report: Check,
+    /// Look at who holds GPUs.
+    looks: Check,
+}
+
+impl Checks {
+    fn new(readiness: &Readiness) -> Self {
+        let check = |name| readiness.check(name);
+        Self {
+            kubelet: check("kubelet"),
+            ledger: check("ledger"),
+            report: check("report"),
+            looks: check("looks"),
+        }
+    }
+}
+
 /// The channels between the ledger's tasks and the rest.
 struct LedgerParts {
     ledger: watch::Receiver<Ledger>,
@@ -225,6 +251,8 @@ fn ledger_parts(
     options: &Options,
     client: Option<Client>,
     metrics: &Metrics,
+    follows: Check,
+    writes: Check,
 ) -> LedgerParts {
     let ledger = watch::Sender::new(Ledger::Unknown);
     let pods = watch::Sender::new(Arc::default());
@@ -233,20 +261,24 @@ fn ledger_parts(
     let followed = client.is_some();
     let (node, stop) = (options.node.clone(), parts.stop.clone());
     if let Some(client) = client {
+        let followed = ledger::Followed { ledger, check: follows };
         let following =
-            ledger::follow(client.clone(), node.clone(), ledger, metrics.clone(), stop.clone());
+            ledger::follow(client.clone(), node.clone(), followed, metrics.clone(), stop.clone());
         parts.spawn("ledger watch", following);
         let following =
             pods::follow(client.clone(), node.clone(), pods, metrics.clone(), stop.clone());
         parts.spawn("pod watch", following);
-        let (reports, known) = (reports.subscribe(), ledger_rx.clone());
-        let writing = ledger::write(client, node, reports, known, metrics.clone(), stop);
+        let told =
+            ledger::Told { reports: reports.subscribe(), ledger: ledger_rx.clone(), check: writes };
+        let writing = ledger::write(client, node, told, metrics.clone(), stop);
         parts.spawn("ledger writer", writing);
     } else {
         // Nobody else holds the senders: kept here, so that receivers wait instead of failing.
+        follows.set(true);
+        writes.set(true);
         parts.spawn("no ledger", async move {
             stop.cancelled().await;
-            drop((ledger, pods));
+            drop((ledger, pods, follows, writes));
         });
     }
     LedgerParts { ledger: ledger_rx, pods: pods_rx, reports, followed }

@@ -19,6 +19,7 @@ use super::holders::{Holder, Holders, ListedPod, Open, PodIndex, Sighting};
 use super::ledger::{Ledger, Report};
 use super::metrics::Metrics;
 use super::podresources::PodResources;
+use crate::admin::Check;
 use crate::api::{GpuHealth, GpuStatus};
 
 /// Between looks while a pod is on its way to its GPUs or off them.
@@ -70,6 +71,8 @@ pub(super) struct Observer {
     pub metrics: Metrics,
     /// The agent's clock.
     pub uptime: Uptime,
+    /// Whether kubelet says who holds what.
+    pub looks: Check,
 }
 
 #[derive(Debug, Default)]
@@ -112,6 +115,7 @@ impl Observer {
         memory.restore(&ledger);
         let before = self.pods.borrow_and_update().clone();
         let listed = self.pod_resources.list().await;
+        self.looks.set(listed.is_ok());
         let pods = settled(&before, &self.pods.borrow().clone());
         let open = match listed {
             Ok(listed) => {

@@ -37,11 +37,22 @@ pub const ANNOTATION_NO_SCALE_DOWN: &str = "cluster-autoscaler.kubernetes.io/sca
 /// that somebody else set is left in place.
 pub const ANNOTATION_SPARED: &str = "sluice.dev/spared-from-scale-down";
 
+/// Label of every pod of Sluice's own, with the value [`APP`]; the name is Kubernetes'.
+pub const LABEL_APP: &str = "app.kubernetes.io/name";
+/// Value of [`LABEL_APP`].
+pub const APP: &str = "sluice";
+/// Label that says which part of Sluice a pod is; the name is Kubernetes'.
+pub const LABEL_COMPONENT: &str = "app.kubernetes.io/component";
+/// Value of [`LABEL_COMPONENT`] of a node agent's pod.
+pub const COMPONENT_AGENT: &str = "agent";
+
 /// GPU resource name of a pool that does not name another.
 pub const DEFAULT_RESOURCE: &str = "nvidia.com/gpu";
 
 /// Field manager of what the controller and the extender write.
 pub const MANAGER_CONTROLLER: &str = "sluice-controller";
+/// Field manager of the one condition that the controller sets on a pool that it cannot read.
+pub const MANAGER_UNREADABLE: &str = "sluice-controller-unreadable";
 /// Field manager of what a node agent writes (each `GpuNode` has exactly one agent).
 pub const MANAGER_AGENT: &str = "sluice-agent";
 /// Name of the lease that the leading controller holds.

@@ -32,6 +32,8 @@ use serde::{Deserialize, Serialize};
     printcolumn = r#"{"name":"Free","type":"string","jsonPath":".status.freeOfTotal"}"#,
     printcolumn = r#"{"name":"For","type":"string","jsonPath":".status.drain.pod.name"}"#,
     printcolumn = r#"{"name":"Drained-By","type":"string","jsonPath":".status.drain.latestEnd"}"#,
+    printcolumn = r#"{"name":"Agent","type":"string","jsonPath":".status.conditions[?(@.type=='AgentReady')].status","priority":1}"#,
+    printcolumn = r#"{"name":"Releasing","type":"integer","jsonPath":".status.releasingGpus","priority":1}"#,
     printcolumn = r#"{"name":"Foreign","type":"integer","jsonPath":".status.foreignGpus","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp","priority":1}"#
 )]
@@ -63,6 +65,8 @@ pub struct GpuNodeStatus {
     pub free: Vec<String>,
     /// GPUs held by pods that did not go through Sluice.
     pub foreign_gpus: i32,
+    /// GPUs held for pods that are gone from the API server and whose containers may still run.
+    pub releasing_gpus: i32,
     /// The large that the gate is closed for, and what it waits for. Set while the phase is
     /// `Draining`, and while a wave runs with a large behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +96,8 @@ pub struct GpuNodeStatus {
     /// The node agent's answer to `releasing`: of these pods no container is left on the node.
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub released: Vec<String>,
-    /// `Ready`, `DrainOverdue`, `Degraded`, `Bypassed`.
+    /// `Ready`, `DrainOverdue`, `Degraded`, `Bypassed`, and on a node with an agent `AgentReady`:
+    /// whether its pod is ready and it answers about the pods under `releasing`.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }

@@ -215,6 +215,9 @@ pub struct ShapeStatus {
     pub admitted: i32,
     /// Pods that run.
     pub running: i32,
+    /// Pods that are gone from the API server while their containers may still run: their GPUs are
+    /// held until the node says that nothing is left.
+    pub releasing: i32,
     /// How many pods were admitted since the pool exists, and how they ended.
     pub counters: ShapeCounters,
 }
@@ -259,7 +262,7 @@ pub struct GpuTotals {
     pub free: i32,
     /// Promised to a pod that is not bound yet.
     pub reserved: i32,
-    /// Held by pods that Sluice admitted.
+    /// Held by pods that Sluice admitted, those included that are being released.
     pub held: i32,
     /// Held by pods that did not go through Sluice.
     pub foreign: i32,

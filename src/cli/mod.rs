@@ -9,6 +9,8 @@ pub mod agent;
 #[cfg(feature = "cluster")]
 pub mod crd;
 pub mod ladder;
+#[cfg(feature = "cluster")]
+pub mod node;
 pub mod plan;
 #[cfg(feature = "cluster")]
 pub mod pool;
@@ -53,6 +55,9 @@ pub enum Command {
     /// Write the custom resource definitions.
     #[cfg(feature = "cluster")]
     Crd(crd::Args),
+    /// Take back what Sluice wrote on nodes.
+    #[cfg(feature = "cluster")]
+    Node(node::Args),
     /// Bring a pool into the cluster.
     #[cfg(feature = "cluster")]
     Pool(pool::Args),
@@ -102,6 +107,11 @@ impl Cli {
             Command::Crd(args) => {
                 telemetry::start(&self.log, "warn")?;
                 crd::run(&args)
+            }
+            #[cfg(feature = "cluster")]
+            Command::Node(args) => {
+                telemetry::start(&self.log, "info")?;
+                node::run(&args)
             }
             #[cfg(feature = "cluster")]
             Command::Pool(args) => {

@@ -47,6 +47,14 @@ impl Calls {
         self.under_way.keys().cloned().collect()
     }
 
+    /// Objects that are being written, and those that are left alone after a failed write: nothing
+    /// need be worked out for them now.
+    pub(super) fn off_limits(&self, now: Millis) -> BTreeSet<Target> {
+        let mut targets = self.busy();
+        targets.extend(self.retries.resting(now).cloned());
+        targets
+    }
+
     /// Whether a call may start now.
     pub(super) fn may_start(&self, target: &Target, urgent: bool, now: Millis) -> bool {
         let most = if urgent { URGENT_MAX } else { REST_MAX };

@@ -16,6 +16,7 @@ use tracing::{debug, warn};
 
 use super::Context;
 use super::stores::Stores;
+use super::unreadable::Faults;
 use crate::translate::pod::version;
 
 /// How long one list may take.
@@ -100,21 +101,32 @@ impl Newest {
 
     /// An object that the stores do not show, or in an older version, and its kind.
     fn missing(&self, stores: &Stores) -> Option<(&'static str, String)> {
-        None.or_else(|| Some(("gpunodes", missing(&stores.gpu_nodes, &self.ledgers)?)))
-            .or_else(|| Some(("pods", missing(&stores.pods, &self.pods)?)))
-            .or_else(|| Some(("nodes", missing(&stores.nodes, &self.nodes)?)))
-            .or_else(|| Some(("gpupools", missing(&stores.pools, &self.pools)?)))
+        let faults = |kind| stores.unreadable(kind);
+        None.or_else(|| {
+            let of = "gpunodes";
+            Some((of, missing(&stores.gpu_nodes, &faults(of), &self.ledgers)?))
+        })
+        .or_else(|| Some(("pods", missing(&stores.pods, &faults("pods"), &self.pods)?)))
+        .or_else(|| Some(("nodes", missing(&stores.nodes, &faults("nodes"), &self.nodes)?)))
+        .or_else(|| {
+            let of = "gpupools";
+            Some((of, missing(&stores.pools, &faults(of), &self.pools)?))
+        })
     }
 }
 
-/// The first object that a store does not show as new as it is.
-fn missing<K>(store: &Store<K>, newest: &Versions) -> Option<String>
+/// The first object that a store does not show as new as it is. One that cannot be read was seen
+/// all the same: it must not keep everything else from being looked after.
+fn missing<K>(store: &Store<K>, unreadable: &Faults, newest: &Versions) -> Option<String>
 where
     K: Resource + Lookup + Clone + 'static,
     <K as Lookup>::DynamicType: std::hash::Hash + Eq + Clone,
 {
     let objects = store.state();
-    let seen: Versions = objects.iter().map(|object| entry(object.meta())).collect();
+    let mut seen: Versions = objects.iter().map(|object| entry(object.meta())).collect();
+    for ((namespace, name), fault) in unreadable {
+        seen.insert((namespace.clone(), name.clone(), fault.uid.clone()), fault.version);
+    }
     let trails = |(key, version): &(&_, &u64)| seen.get(*key).is_none_or(|seen| seen < *version);
     let ((namespace, name, _), _) = newest.iter().find(trails)?;
     Some(if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") })

@@ -26,16 +26,20 @@ use super::view::View;
 use super::writer::{Answer, Writer};
 use super::{Context, Error};
 use crate::api::GpuPoolStatus;
+use crate::metrics::QueueLabel;
 use crate::policy::Millis;
 use crate::translate::ledger::owned;
 use crate::translate::members::Members;
 use crate::translate::plan::{Action, Target};
+use crate::translate::status::never_readable;
 use crate::translate::strays::{All, Strays};
 
 /// Changes that come within this time are looked at together.
 const GATHER: Duration = Duration::from_millis(3);
 /// Everything is looked at anew after this long, whether something changed or not.
 const AUDIT: Duration = Duration::from_secs(1);
+const RECORDS: QueueLabel = QueueLabel { queue: "records" };
+
 /// Leads whenever this replica holds the lease, until `stop` is cancelled.
 pub(super) async fn run(context: Context, stop: CancellationToken) -> Result<(), Error> {
     let (publisher, events) = Publisher::new(context.client.clone(), context.metrics.clone());
@@ -66,6 +70,8 @@ struct Engine<'a> {
     pools: BTreeMap<String, PoolState>,
     strays: Strays,
     calls: Calls,
+    /// What pools that could never be read were told.
+    told_unreadable: BTreeMap<String, String>,
 }
 
 /// Why the engine starts over.
@@ -99,6 +105,7 @@ impl<'a> Engine<'a> {
             pools: BTreeMap::new(),
             strays: Strays::default(),
             calls: Calls::default(),
+            told_unreadable: BTreeMap::new(),
         }
     }
 
@@ -135,7 +142,7 @@ impl<'a> Engine<'a> {
     /// Looks at everything once. Returns after how long to look again at the latest.
     fn round(&mut self) -> Result<Duration, StartOver> {
         let now = self.context.clock.now();
-        self.view.refresh(&self.context.stores, now);
+        self.view.refresh(&self.context.stores, &self.context.namespace, now);
         let members = self.view.members();
         let before = self.pools.len();
         self.pools.retain(|name, _| members.contains_key(name));
@@ -143,7 +150,7 @@ impl<'a> Engine<'a> {
             // Those that are left write theirs again soon.
             self.context.metrics.forget_pools();
         }
-        let busy = self.calls.busy();
+        let off_limits = self.calls.off_limits(now);
         let mut wake = now + Millis(u64::try_from(AUDIT.as_millis()).unwrap_or(u64::MAX));
         for (name, members) in &members {
             let state = self.pools.entry(name.clone()).or_default();
@@ -154,9 +161,10 @@ impl<'a> Engine<'a> {
                 continue;
             };
             let start = crate::clock::instant();
-            state.step(&world);
+            let untold = state.step(&world);
+            self.context.metrics.outbox_dropped.get_or_create_owned(&RECORDS).inc_by(untold);
             self.context.metrics.step_duration.observe(start.elapsed().as_secs_f64());
-            let plan = state.plan(&world, &busy);
+            let plan = state.plan(&world, &off_limits);
             if let Some(why) = plan.rebuild {
                 return Err(StartOver(why));
             }
@@ -169,9 +177,28 @@ impl<'a> Engine<'a> {
             }
             self.publish(name);
         }
+        self.tell_unreadable(now);
         self.tidy_strays(&members, now);
         wake = self.calls.tidy(now).map_or(wake, |until| wake.min(until));
         Ok(Duration::from_millis(wake.since(now).0.max(1)))
+    }
+
+    /// Says so in pools of which nothing is known but that they cannot be read.
+    fn tell_unreadable(&mut self, now: Millis) {
+        let view = &self.view;
+        self.told_unreadable.retain(|name, _| view.unreadable_pools.contains_key(name));
+        for (name, error) in &view.unreadable_pools {
+            let told = self.told_unreadable.get(name) == Some(error);
+            let target = Target::Pool(name.clone());
+            if told || view.pools.contains_key(name) || !self.calls.may_start(&target, false, now) {
+                continue;
+            }
+            self.told_unreadable.insert(name.clone(), error.clone());
+            let (writer, pool) = (self.writer.clone(), name.clone());
+            let ready = never_readable(error, now);
+            let call = async move { writer.tell_unreadable(&pool, &ready).await };
+            self.calls.start(name, target, false, call);
+        }
     }
 
     /// What belongs to no pool.
@@ -181,6 +208,7 @@ impl<'a> Engine<'a> {
             now,
             members,
             pools: &view.pools,
+            unreadable_pools: &view.unreadable_pools,
             pods: &view.pods,
             nodes: &view.nodes,
             ledgers: &view.ledgers,
@@ -259,7 +287,12 @@ impl<'a> Engine<'a> {
             Answer::Pod(pod) => self.view.wrote_pod(&pod),
             Answer::Node(node) => self.view.wrote_node(&node),
             Answer::Gone => debug!(target = ?call.target, "object is gone"),
-            Answer::Done | Answer::Failed(_) => {}
+            Answer::Done => {}
+            Answer::Failed(_) => {
+                if let Target::Pool(name) = &call.target {
+                    self.told_unreadable.remove(name);
+                }
+            }
             Answer::Overtaken { read, fresh } => {
                 let mine = owned(&read);
                 let theirs = owned(&fresh.status.clone().unwrap_or_default());

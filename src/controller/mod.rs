@@ -11,8 +11,10 @@ mod engine;
 pub mod lease;
 mod pools;
 mod publish;
+mod records;
 mod retries;
 pub mod stores;
+mod unreadable;
 mod view;
 mod writer;
 
@@ -52,7 +54,7 @@ pub struct Args {
     /// Where `/healthz`, `/readyz` and `/metrics` are answered.
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub health_address: SocketAddr,
-    /// Namespace of the lease by which the replicas agree on a leader. By default that of the
+    /// Namespace that Sluice runs in, and of the lease by which the replicas agree on a leader. By default that of the
     /// kubeconfig or of the service account.
     #[arg(long, env = "POD_NAMESPACE")]
     pub lease_namespace: Option<String>,
@@ -97,6 +99,8 @@ pub enum Error {
 pub struct Context {
     /// The API server.
     pub client: Client,
+    /// Namespace that Sluice itself runs in, where the node agents' pods are.
+    pub namespace: String,
     /// What it says.
     pub stores: Stores,
     /// Whether this replica decides.
@@ -126,11 +130,12 @@ pub async fn run(args: Args, stop: CancellationToken) -> Result<(), Error> {
     tasks.follow_sync(stores.clone(), synced);
 
     let params = lease_params(&args, &client);
+    let namespace = params.namespace.clone();
     let (campaign, leadership) = lease::campaign(client.clone(), params, Clock::system());
     let mut candidate = Candidate::start(campaign);
     tasks.follow_leadership(leadership.clone(), metrics.clone());
     let clock = Clock::system();
-    let context = Context { client, stores, leadership, clock, metrics };
+    let context = Context { client, namespace, stores, leadership, clock, metrics };
     tasks.spawn("engine", |stop| decide(context, stop));
 
     let result = tokio::select! {
@@ -167,6 +172,7 @@ fn extender(client: &Client, stores: &Stores, metrics: &Metrics) -> Extender {
     Extender::new(
         client.clone(),
         stores.gpu_nodes.clone(),
+        stores.nodes.clone(),
         stores.changed(),
         Clock::system(),
         metrics.clone(),

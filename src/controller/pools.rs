@@ -9,19 +9,20 @@ use tracing::{debug, error, warn};
 
 use super::Context;
 use super::publish::seconds;
+use super::records::Records;
 use super::view::View;
 use crate::api::{GpuPool, GpuPoolStatus};
 use crate::clock::instant;
 use crate::metrics::{GpuLabel, Metrics, PhaseLabel, PoolLabel, ShapeLabel, ShapeValue};
-use crate::policy::{Config, Decision, Millis, Pool, Shape};
+use crate::policy::{Config, Decision, Millis, NodeId, Pool, Shape};
 use crate::translate::members::Members;
 use crate::translate::plan::{self, Action, Memory, Plan, Target};
-use crate::translate::record::{self, Record};
+use crate::translate::record;
 use crate::translate::restore::restore;
 use crate::translate::status::{self, Troubles};
 use crate::translate::text::Words;
 use crate::translate::time::millis;
-use crate::translate::{Known, PodFacts, World, diff, pool as settings};
+use crate::translate::{Known, PodFacts, World, agents, diff, pool as settings};
 
 /// Time between two writes of a pool's status.
 const STATUS_EVERY: Duration = Duration::from_millis(500);
@@ -38,6 +39,8 @@ pub(super) struct PoolState {
     /// Nodes whose ledger does not show the policy's state yet.
     pub(super) dirty: BTreeSet<String>,
     memory: Memory,
+    /// Nodes whose agent was last said to be ready, or not.
+    agents_told: BTreeMap<NodeId, bool>,
     troubles: Troubles,
     stepped_at: Option<Millis>,
     /// GPU time behind closed gates that is not yet in the figures.
@@ -62,17 +65,29 @@ impl PoolState {
         now: Millis,
     ) -> Option<World> {
         let object = view.pools.get(name)?;
-        let config = self.settings(object);
+        let unreadable = view.unreadable_pools.get(name);
+        let config = self.settings(object, unreadable);
         let mut world = view.world(name, members, config?, now)?;
+        if unreadable.is_some() && self.status_sent.is_some() {
+            // What stands in for the object shows none of what was written since.
+            let mut object = GpuPool::clone(&world.pool);
+            object.status.clone_from(&self.status_sent);
+            world.pool = Arc::new(object);
+        }
         self.troubles.claimed_elsewhere.clone_from(&members.claimed_elsewhere);
         if self.run.is_none() {
             match restore(&world) {
                 Ok((pool, known)) => self.run = Some(Run { pool, known }),
                 Err(error) => {
-                    error!(pool = name, %error, "cannot restore the pool");
+                    let text = error.to_string();
+                    if self.troubles.not_restored.as_ref() != Some(&text) {
+                        error!(pool = name, error = text, "cannot restore the pool");
+                        self.troubles.not_restored = Some(text);
+                    }
                     return None;
                 }
             }
+            self.troubles.not_restored = None;
         }
         let run = self.run.as_ref()?;
         for job in run.pool.nodes().values().flat_map(|node| node.holdings.keys()) {
@@ -87,29 +102,27 @@ impl PoolState {
     }
 
     /// The settings that the pool is run by: those of its spec, or the last usable ones.
-    fn settings(&mut self, object: &GpuPool) -> Option<Config> {
+    fn settings(&mut self, object: &GpuPool, unreadable: Option<&String>) -> Option<Config> {
         let mut fresh = Known::default();
         let known = self.run.as_mut().map_or(&mut fresh, |run| &mut run.known);
-        match settings::config(&object.spec, |namespace| known.ids.tenant(namespace)) {
-            Ok(config) => {
-                self.troubles.bad_spec = None;
-                Some(config)
-            }
-            Err(error) => {
-                let text = error.to_string();
-                if self.troubles.bad_spec.as_ref() != Some(&text) {
-                    let pool = object.metadata.name.as_deref().unwrap_or_default();
-                    warn!(pool, error = text, "spec is not followed");
-                    self.troubles.bad_spec = Some(text);
-                }
-                self.run.as_ref().map(|run| run.pool.config().clone())
-            }
+        let config = settings::config(&object.spec, |namespace| known.ids.tenant(namespace));
+        let wrong = match (unreadable, &config) {
+            (Some(error), _) => Some(status::unreadable(error)),
+            (None, Err(error)) => Some(error.to_string()),
+            (None, Ok(_)) => None,
+        };
+        if wrong.is_some() && self.troubles.bad_spec != wrong {
+            let pool = object.metadata.name.as_deref().unwrap_or_default();
+            warn!(pool, error = wrong, "spec is not followed");
         }
+        self.troubles.bad_spec = wrong;
+        config.ok().or_else(|| self.run.as_ref().map(|run| run.pool.config().clone()))
     }
 
-    /// Tells the policy what is new and takes its decisions.
-    pub(super) fn step(&mut self, world: &World) {
-        let Some(Run { pool, known }) = &mut self.run else { return };
+    /// Tells the policy what is new and takes its decisions. Returns how many of them will never
+    /// be published, for want of room.
+    pub(super) fn step(&mut self, world: &World) -> u64 {
+        let Some(Run { pool, known }) = &mut self.run else { return 0 };
         known.learn(world, pool);
         let inputs = diff(world, pool, known);
         if !inputs.is_empty() {
@@ -117,8 +130,9 @@ impl PoolState {
             debug!(pool = world.name, now = world.now.0, inputs = text, "step");
         }
         let words = Words { pool, known, world };
+        let mut untold = 0;
         for record in inputs.iter().filter_map(|input| record::observed(input, &words)) {
-            self.records.add(record);
+            untold += self.records.add(record);
         }
         known.note(&inputs, world, pool);
         let gates: BTreeMap<_, _> =
@@ -133,15 +147,33 @@ impl PoolState {
             if let Decision::Refused { .. } = decision {
                 self.troubles.refused_commits += 1;
             }
-            self.records.add(record::decided(decision, &Words { pool, known, world }, &gates));
+            let words = Words { pool, known, world };
+            untold += self.records.add(record::decided(decision, &words, &gates));
         }
         known.tidy(world, pool);
+        untold + self.agents_changed(world)
+    }
+
+    /// Says which agents can no longer be relied upon, and which can again.
+    fn agents_changed(&mut self, world: &World) -> u64 {
+        let Some(Run { pool, known }) = &self.run else { return 0 };
+        let mut untold = 0;
+        self.agents_told.retain(|id, _| known.agents.contains_key(id));
+        for (&id, word) in &known.agents {
+            let ledger = known.ids.node_name(id).and_then(|name| world.nodes.get(name));
+            let shown = ledger.and_then(|facts| agents::told(world.ledger(facts)?));
+            let told = self.agents_told.insert(id, word.ready).or(shown).unwrap_or(true);
+            if told != word.ready {
+                untold += self.records.add(record::agent(id, word, &Words { pool, known, world }));
+            }
+        }
+        untold
     }
 
     /// What is to be written now.
-    pub(super) fn plan(&mut self, world: &World, busy: &BTreeSet<Target>) -> Plan {
+    pub(super) fn plan(&mut self, world: &World, off_limits: &BTreeSet<Target>) -> Plan {
         let Some(Run { pool, known }) = &self.run else { return Plan::default() };
-        let plan = plan::plan(world, pool, known, busy, &mut self.memory);
+        let plan = plan::plan(world, pool, known, off_limits, &mut self.memory);
         self.dirty = plan
             .actions
             .iter()
@@ -181,8 +213,10 @@ impl PoolState {
 
     /// The status to write of a pool that cannot be run, if the object shows another one.
     pub(super) fn unusable(&mut self, object: &GpuPool, now: Millis) -> Option<GpuPoolStatus> {
-        let why = self.troubles.bad_spec.as_deref().filter(|_| self.run.is_none())?;
-        let status = status::unusable(object, why, now);
+        if self.run.is_some() {
+            return None;
+        }
+        let status = status::unusable(object, &self.troubles, now)?;
         let waited = self.status_at.map_or(Duration::MAX, |at| at.elapsed());
         let due = waited >= STATUS_EVERY && object.status.as_ref() != Some(&status);
         due.then(|| {
@@ -222,6 +256,12 @@ impl PoolState {
             let wait = metrics.queue_oldest_wait.get_or_create_owned(&label);
             wait.set(seconds(oldest.unwrap_or_default().0));
         }
+        let agents = self.run.iter().flat_map(|run| run.known.agents.values());
+        let away = i64::try_from(agents.clone().filter(|word| !word.ready).count());
+        let owed: i64 = agents.map(|word| i64::from(word.unanswered)).sum();
+        let label = PoolLabel { pool: pool() };
+        metrics.agents_not_ready.get_or_create_owned(&label).set(away.unwrap_or(i64::MAX));
+        metrics.releases_unanswered.get_or_create_owned(&label).set(owed);
         let idle = metrics.drain_idle_gpu.get_or_create_owned(&PoolLabel { pool: pool() });
         idle.inc_by(seconds(std::mem::take(&mut self.idle_gpu_ms)));
     }
@@ -232,50 +272,4 @@ fn idle_behind_gates(pool: &Pool, span: Millis) -> u64 {
     let gated = pool.nodes().values().filter(|node| node.gate().is_some());
     let idle: u32 = gated.map(|node| node.free().count()).sum();
     u64::from(idle).saturating_mul(span.0)
-}
-
-/// Decisions on their way to being published: a decision counts once the ledger shows it, since a
-/// ledger that somebody else wrote takes it back.
-#[derive(Default)]
-pub(super) struct Records {
-    /// By node; the empty name where there is none.
-    waiting: BTreeMap<String, Vec<Record>>,
-    writing: BTreeMap<String, Vec<Record>>,
-}
-
-impl Records {
-    fn add(&mut self, record: Record) {
-        let node = record.node.clone().unwrap_or_default();
-        self.waiting.entry(node).or_default().push(record);
-    }
-
-    /// A write of the node's ledger starts, which includes all that waits.
-    pub(super) fn write_starts(&mut self, node: &str) {
-        let waiting = self.waiting.remove(node).unwrap_or_default();
-        self.writing.entry(node.to_owned()).or_default().extend(waiting);
-    }
-
-    /// The write came through.
-    pub(super) fn written(&mut self, node: &str) -> Vec<Record> {
-        self.writing.remove(node).unwrap_or_default()
-    }
-
-    /// Decisions about nodes whose ledger shows everything.
-    pub(super) fn settled(
-        &mut self,
-        writing: &BTreeSet<String>,
-        dirty: &BTreeSet<String>,
-    ) -> Vec<Record> {
-        let mut settled = Vec::new();
-        for queue in [&mut self.writing, &mut self.waiting] {
-            queue.retain(|node, records| {
-                let keep = writing.contains(node) || dirty.contains(node);
-                if !keep {
-                    settled.append(records);
-                }
-                keep
-            });
-        }
-        settled
-    }
 }

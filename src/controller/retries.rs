@@ -44,6 +44,11 @@ impl Retries {
         self.failures.get(target).is_some_and(|failure| now < failure.until)
     }
 
+    /// Objects that are to be left alone now.
+    pub(super) fn resting(&self, now: Millis) -> impl Iterator<Item = &Target> {
+        self.failures.iter().filter(move |(_, failure)| now < failure.until).map(|(of, _)| of)
+    }
+
     /// When the next pause ends.
     pub(super) fn next(&self, now: Millis) -> Option<Millis> {
         self.failures.values().map(|failure| failure.until).filter(|&until| now < until).min()

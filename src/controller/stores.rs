@@ -20,10 +20,11 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::{error, warn};
+use tracing::warn;
 
+use super::unreadable::{Faults, Sieve, Unreadable};
 use crate::api::{GpuNode, GpuPool};
-use crate::metrics::{KindLabel, Metrics};
+use crate::metrics::Metrics;
 
 /// A watch call ends and begins anew after this long, so that a connection that died without a
 /// word is noticed: a scheduler must not rest on a view that has stopped moving.
@@ -56,6 +57,7 @@ pub struct Stores {
     signal: Signal,
     synced: BTreeMap<&'static str, watch::Receiver<bool>>,
     last_words: LastWords,
+    unreadable: Unreadable,
 }
 
 impl Stores {
@@ -65,13 +67,26 @@ impl Stores {
         let signal = Signal::new(0);
         let last_words = LastWords::default();
         let mut synced = BTreeMap::new();
-        let mut start = Starter { client, metrics, signal: &signal, synced: &mut synced, tasks };
+        let unreadable = Unreadable::default();
+        let mut start = Starter {
+            client,
+            metrics,
+            signal: &signal,
+            synced: &mut synced,
+            unreadable: &unreadable,
+            tasks,
+        };
         let words = last_words.clone();
         let pods = start.kind::<Pod>("pods", strip_pod, move |pod| words.remember(pod));
         let nodes = start.kind::<Node>("nodes", strip_node, |_| {});
         let gpu_nodes = start.kind::<GpuNode>("gpunodes", |_| {}, |_| {});
         let pools = start.kind::<GpuPool>("gpupools", |_| {}, |_| {});
-        Self { pods, nodes, gpu_nodes, pools, signal, synced, last_words }
+        Self { pods, nodes, gpu_nodes, pools, signal, synced, last_words, unreadable }
+    }
+
+    /// Objects of a kind, named by its plural, that are there and cannot be read.
+    pub(super) fn unreadable(&self, kind: &str) -> Faults {
+        self.unreadable.of(kind)
     }
 
     /// A receiver that is marked changed after every change of any store.
@@ -154,6 +169,7 @@ struct Starter<'a> {
     metrics: &'a Metrics,
     signal: &'a Signal,
     synced: &'a mut BTreeMap<&'static str, watch::Receiver<bool>>,
+    unreadable: &'a Unreadable,
     tasks: &'a mut JoinSet<StoreError>,
 }
 
@@ -165,28 +181,39 @@ impl Starter<'_> {
         deleted: impl Fn(&K) + Send + 'static,
     ) -> Store<K>
     where
-        K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-        <K as Resource>::DynamicType: Default,
-        <K as Lookup>::DynamicType: Default + Eq + Hash + Clone + Send + Sync,
+        K: Resource + Lookup<DynamicType = <K as Resource>::DynamicType>,
+        K: Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        <K as Resource>::DynamicType: Default + Eq + Hash + Clone + Send + Sync,
     {
         let (reader, mut writer) = reflector::store::<K>();
         let (synced_tx, synced_rx) = watch::channel(false);
         self.synced.insert(kind, synced_rx);
         let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
-        let (signal, metrics) = (self.signal.clone(), self.metrics.clone());
+        let signal = self.signal.clone();
+        let mut sieve = Sieve {
+            kind,
+            store: reader.clone(),
+            unreadable: self.unreadable.clone(),
+            metrics: self.metrics.clone(),
+            listed: Faults::new(),
+        };
         self.tasks.spawn(async move {
             let config = Config::default().timeout(WATCH_SECS);
             let stream = watcher::watcher(api, config).default_backoff();
             pin_mut!(stream);
             while let Some(event) = stream.next().await {
                 let event = match event {
-                    Ok(event) => readable(kind, event, &metrics),
+                    Ok(event) => sieve.pass(event),
                     Err(err) => {
                         warn!(kind, error = %err, "watch interrupted, it is taken up again");
                         continue;
                     }
                 };
-                let Some(event) = event else { continue };
+                let Some(event) = event else {
+                    // That an object cannot be read any more is news as well.
+                    signal.send_modify(|count| *count += 1);
+                    continue;
+                };
                 let event = modify(event, |object| {
                     object.meta_mut().managed_fields = None;
                     strip(object);
@@ -205,31 +232,6 @@ impl Starter<'_> {
             StoreError::Ended(kind)
         });
         reader
-    }
-}
-
-/// Leaves out an object that cannot be read as its kind: it must not stop the watch of the others.
-/// Until the next full list its former state stays in the store.
-fn readable<K: Resource>(
-    kind: &'static str,
-    event: Event<DeserializeGuard<K>>,
-    metrics: &Metrics,
-) -> Option<Event<K>> {
-    let open = |guard: DeserializeGuard<K>| match guard.0 {
-        Ok(object) => Some(object),
-        Err(invalid) => {
-            metrics.objects_skipped.get_or_create_owned(&KindLabel { kind }).inc();
-            let name = invalid.metadata.name.as_deref().unwrap_or_default();
-            error!(kind, name, error = %invalid.error, "object cannot be read and is left out");
-            None
-        }
-    };
-    match event {
-        Event::Apply(object) => open(object).map(Event::Apply),
-        Event::InitApply(object) => open(object).map(Event::InitApply),
-        Event::Delete(object) => open(object).map(Event::Delete),
-        Event::Init => Some(Event::Init),
-        Event::InitDone => Some(Event::InitDone),
     }
 }
 

@@ -4,7 +4,7 @@
 //! Objects are read into facts once per version. An answer is forgotten as soon as the watch shows
 //! that version or a later one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use super::stores::Stores;
 use crate::api::{GpuNode, GpuPool};
 use crate::policy::Millis;
+use crate::translate::agents::AgentPod;
 use crate::translate::fits::Placement;
 use crate::translate::members::{self, Members};
 use crate::translate::pod::version;
@@ -31,6 +32,12 @@ pub(super) struct View {
     pub(super) ledgers: BTreeMap<String, Arc<GpuNode>>,
     /// Pools by name.
     pub(super) pools: BTreeMap<String, Arc<GpuPool>>,
+    /// Pools that are there and cannot be read, by name: what is wrong with them.
+    pub(super) unreadable_pools: BTreeMap<String, String>,
+    /// Ledgers that are there and never could be read.
+    unreadable_ledgers: BTreeSet<String>,
+    /// Pods of node agents, by name of the node.
+    agents: BTreeMap<String, AgentPod>,
     /// One copy of each placement: pods of one template share it.
     placements: Placements,
     node_versions: BTreeMap<String, u64>,
@@ -67,8 +74,8 @@ impl Placements {
 
 impl View {
     /// Brings the facts up to date.
-    pub(super) fn refresh(&mut self, stores: &Stores, now: Millis) {
-        self.refresh_pods(stores);
+    pub(super) fn refresh(&mut self, stores: &Stores, own_namespace: &str, now: Millis) {
+        self.refresh_pods(stores, own_namespace);
         self.refresh_nodes(stores);
         self.refresh_ledgers(stores, now);
         self.pools = stores
@@ -77,6 +84,10 @@ impl View {
             .into_iter()
             .filter_map(|pool| Some((pool.metadata.name.clone()?, pool)))
             .collect();
+        let faults = stores.unreadable("gpupools").into_iter();
+        self.unreadable_pools = faults.map(|((_, name), fault)| (name, fault.error)).collect();
+        let faults = stores.unreadable("gpunodes").into_keys().map(|(_, name)| name);
+        self.unreadable_ledgers = faults.filter(|name| !self.ledgers.contains_key(name)).collect();
     }
 
     /// Takes in the answer to a write of a pod.
@@ -107,9 +118,15 @@ impl View {
         self.own_ledgers.insert(name, own);
     }
 
-    /// What concerns each pool. `settings` gives a pool the settings that it is run by.
+    /// What concerns each pool. Nobody knows who holds GPUs of a node whose ledger cannot be read,
+    /// so such a node belongs to no pool until it can.
     pub(super) fn members(&self) -> BTreeMap<String, Members> {
-        members::assign(&self.pools, &self.nodes, &self.ledgers)
+        if self.unreadable_ledgers.is_empty() {
+            return members::assign(&self.pools, &self.nodes, &self.ledgers);
+        }
+        let mut nodes = self.nodes.clone();
+        nodes.retain(|name, _| !self.unreadable_ledgers.contains(name));
+        members::assign(&self.pools, &nodes, &self.ledgers)
     }
 
     /// What concerns one pool.
@@ -137,15 +154,27 @@ impl View {
             last_words: BTreeMap::new(),
             nodes: members.nodes.clone(),
             leaving: members.leaving.clone(),
+            agents: self.agents.clone(),
             ledgers: ledgers.map(|(name, ledger)| (name.clone(), Arc::clone(ledger))).collect(),
             pool,
         })
     }
 
-    fn refresh_pods(&mut self, stores: &Stores) {
+    fn refresh_pods(&mut self, stores: &Stores, own_namespace: &str) {
         let mut pods = BTreeMap::new();
+        self.agents.clear();
         for pod in stores.pods.state() {
             let Some(uid) = pod.metadata.uid.clone() else { continue };
+            // Elsewhere anybody may give a pod these labels.
+            if pod.metadata.namespace.as_deref() == Some(own_namespace)
+                && let Some((node, agent)) = AgentPod::read(&pod)
+            {
+                let agent = match self.agents.remove(&node) {
+                    Some(other) => agent.better(other),
+                    None => agent,
+                };
+                self.agents.insert(node, agent);
+            }
             let seen = version(pod.metadata.resource_version.as_deref());
             let known = self.pods.remove(&uid).filter(|known| known.version == seen);
             let mut facts = known.unwrap_or_else(|| self.placements.read(&pod));

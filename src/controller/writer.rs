@@ -5,13 +5,18 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Client};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, EvictParams, Patch, PatchParams, PostParams,
+    Preconditions,
+};
+use kube::{Api, Client, Resource as _};
 use serde_json::{Value, json};
 
 use crate::api::{GpuNode, GpuNodeStatus, GpuPool, GpuPoolStatus, PodRef, names};
 use crate::metrics::{CallErrorLabel, CallLabel, Metrics};
 use crate::policy::Millis;
+use crate::translate::node::spare_patch;
 use crate::translate::plan::{Action, Nomination};
 use crate::translate::pod::Admitted;
 use crate::translate::time::began;
@@ -123,14 +128,27 @@ impl Writer {
 
     /// Writes a pool's status. The leader is its only writer, so the last word counts.
     pub(super) async fn write_pool(&self, name: &str, status: &GpuPoolStatus) -> Answer {
-        let api: Api<GpuPool> = Api::all(self.client.clone());
+        self.apply_pool(name, names::MANAGER_CONTROLLER, json!(status)).await
+    }
+
+    /// Sets the condition of a pool that cannot be read. What else is in its status is not known, so
+    /// it is left to the manager who wrote it.
+    pub(super) async fn tell_unreadable(&self, name: &str, ready: &Condition) -> Answer {
+        let status = json!({"conditions": [ready]});
+        self.apply_pool(name, names::MANAGER_UNREADABLE, status).await
+    }
+
+    async fn apply_pool(&self, name: &str, manager: &str, status: Value) -> Answer {
         let apply = json!({
-            "apiVersion": format!("{}/{}", names::GROUP, names::VERSION),
-            "kind": "GpuPool",
+            "apiVersion": GpuPool::api_version(&()),
+            "kind": GpuPool::kind(&()),
             "metadata": {"name": name},
             "status": status,
         });
-        let params = PatchParams::apply(names::MANAGER_CONTROLLER).force();
+        // The answer is not read: the pool may be one that cannot be.
+        let kind = ApiResource::erase::<GpuPool>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
+        let params = PatchParams::apply(manager).force();
         let patch = Patch::Apply(apply);
         let call = api.patch_status(name, &params, &patch);
         match self.call("patch", "gpupool", call).await {
@@ -211,14 +229,9 @@ impl Writer {
     }
 
     async fn spare(&self, node: &str, spare: bool) -> Result<Answer, WriteError> {
-        let value = if spare { Value::from("true") } else { Value::Null };
-        let patch = json!({"metadata": {"annotations": {
-            names::ANNOTATION_NO_SCALE_DOWN: value,
-            names::ANNOTATION_SPARED: value,
-        }}});
         let api: Api<Node> = Api::all(self.client.clone());
         let params = PatchParams::apply(names::MANAGER_CONTROLLER);
-        let patch = Patch::Merge(patch);
+        let patch = Patch::Merge(spare_patch(spare));
         let call = api.patch(node, &params, &patch);
         let written = self.call("patch", "node", call).await?;
         Ok(Answer::Node(Box::new(written)))

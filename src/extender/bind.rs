@@ -32,6 +32,9 @@ pub enum BindError {
     /// There is no ledger for the node.
     #[error("node {0} belongs to no GpuPool")]
     NoLedger(String),
+    /// The ledger is that of an earlier node of the name.
+    #[error("the ledger of node {0} is that of an earlier node of its name")]
+    Replaced(String),
     /// The ledger knows nothing of the pod.
     #[error("no GPUs of node {node} are reserved for pod {uid}")]
     NotReserved {
@@ -40,12 +43,12 @@ pub enum BindError {
         /// UID of the pod.
         uid: String,
     },
-    /// The reservation came to its end.
-    #[error("the reservation on node {node} was to be used by {at}")]
+    /// The reservation has come to its end, or is about to.
+    #[error("the reservation on node {node} ends at {at} and was not used in time")]
     Expired {
         /// The node.
         node: String,
-        /// When it ended.
+        /// When it ends.
         at: jiff::Timestamp,
     },
     /// The reservation cannot be used.
@@ -89,6 +92,7 @@ impl BindError {
         match self {
             Self::Incomplete(_) => "incomplete",
             Self::NoLedger(_) => "no_ledger",
+            Self::Replaced(_) => "replaced",
             Self::NotReserved { .. } => "not_reserved",
             Self::Expired { .. } => "expired",
             Self::Unusable { .. } => "unusable",

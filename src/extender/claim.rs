@@ -14,7 +14,7 @@ use tokio::sync::{Mutex as AsyncMutex, oneshot};
 
 use super::bind::BindError;
 use super::calls::{CallError, Calls};
-use super::filter::{Ledgers, Standing, find, standing};
+use super::filter::{Ledgers, Standing, find, is_current, standing};
 use crate::api::{GpuHealth, GpuNode, GpuNodeStatus, Reservation, ReservationState};
 use crate::clock::{Clock, to_timestamp};
 use crate::metrics::Metrics;
@@ -179,6 +179,9 @@ impl<L: Ledgers> Claims<L> {
     /// Whether the reservation of a pod may be claimed.
     fn may_claim(&self, ledger: &GpuNode, uid: &str) -> Result<May, BindError> {
         let node = ledger.metadata.name.clone().unwrap_or_default();
+        if !is_current(&self.ledgers, ledger) {
+            return Err(BindError::Replaced(node));
+        }
         let Some(reservation) = find(ledger, uid) else {
             return Err(BindError::NotReserved { node, uid: uid.to_owned() });
         };

@@ -20,7 +20,14 @@ pub trait Ledgers {
     fn get(&self, node: &str) -> Option<Arc<GpuNode>>;
     /// Every ledger.
     fn all(&self) -> Vec<Arc<GpuNode>>;
+    /// The UID of the node that has this name now.
+    fn node_uid(&self, node: &str) -> Option<String>;
 }
+
+/// How long before its end a reservation is no longer claimed: longer than a write and the
+/// difference of two clocks, so that a claim seldom meets the controller's taking back. Where it
+/// does, the controller finds a binding that it had given up and reads everything anew.
+pub const CLAIM_MARGIN: Millis = Millis::from_secs(3);
 
 /// Where a pod's GPUs are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +38,8 @@ pub enum Home {
     Expired(String, Time),
     /// Held on this node by what is left of the pod.
     Releasing(String),
+    /// Reserved on an earlier node of this name.
+    Replaced(String),
     /// Nowhere.
     Nowhere,
 }
@@ -42,6 +51,10 @@ pub fn home(ledgers: &impl Ledgers, uid: &str, now: Millis) -> Home {
         let Some((name, reservation)) = ledger.metadata.name.clone().zip(find(&ledger, uid)) else {
             continue;
         };
+        if !is_current(ledgers, &ledger) {
+            found = Home::Replaced(name);
+            continue;
+        }
         match standing(&ledger, reservation, now) {
             // What can be used goes before what cannot.
             Standing::Promised | Standing::Claimed => return Home::On(name),
@@ -51,6 +64,13 @@ pub fn home(ledgers: &impl Ledgers, uid: &str, now: Millis) -> Home {
         }
     }
     found
+}
+
+/// Whether a ledger is that of the node which has its name now. A node that is deleted and created
+/// again has other GPUs, and nothing on it is reserved.
+pub fn is_current(ledgers: &impl Ledgers, ledger: &GpuNode) -> bool {
+    let name = ledger.metadata.name.as_deref().unwrap_or_default();
+    ledgers.node_uid(name).as_ref() == Some(&ledger.spec.node_uid)
 }
 
 /// What a reservation is good for.
@@ -85,7 +105,7 @@ pub fn standing(ledger: &GpuNode, reservation: &Reservation, now: Millis) -> Sta
     match (reservation.state, &reservation.deadline) {
         (ReservationState::Releasing, _) => Standing::Releasing,
         (ReservationState::Bound | ReservationState::Running, _) => Standing::Claimed,
-        (ReservationState::Reserved, Some(at)) if to_millis(at.0) <= now => {
+        (ReservationState::Reserved, Some(at)) if to_millis(at.0) <= now + CLAIM_MARGIN => {
             Standing::Expired(at.clone())
         }
         (ReservationState::Reserved, _) => Standing::Promised,
@@ -129,16 +149,33 @@ fn refusal(ledgers: &impl Ledgers, home: &Home, pod: &Pod, node: &str) -> Option
     let Some(ledger) = ledgers.get(node) else {
         return Some("node belongs to no GpuPool".to_owned());
     };
+    if !is_current(ledgers, &ledger) {
+        return Some("the node's ledger is that of an earlier node of its name".to_owned());
+    }
     let reason = match home {
         Home::On(home) if home == node => return None,
         Home::On(home) => format!("GPUs are reserved for this pod on node {home}"),
         Home::Expired(home, at) => {
-            format!("the reservation on node {home} was not used by {}", at.0)
+            format!("the reservation on node {home}, which ends at {}, was not used in time", at.0)
+        }
+        Home::Replaced(home) => {
+            format!("GPUs were reserved for this pod on an earlier node of the name {home}")
         }
         Home::Releasing(home) => format!("the pod's GPUs on node {home} are being released"),
         Home::Nowhere => occupied(&ledger).unwrap_or_else(|| waits(pod)),
     };
     Some(reason)
+}
+
+/// Whether a pod has GPUs although no ledger shows them yet: a large is nominated to the node that
+/// is emptied for it only while it is gated, and loses its gate only after the ledger has its
+/// reservation. kube-scheduler asks for no gated pod, so a ledger that still shows the gate of the
+/// node closed for it is an old one. The pod's condition may come later than that.
+pub fn gate_has_gone(ledgers: &impl Ledgers, pod: &Pod) -> bool {
+    let node = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
+    let ledger = node.and_then(|node| ledgers.get(node));
+    let drain = ledger.as_ref().and_then(|ledger| ledger.status.as_ref()?.drain.as_ref());
+    drain.is_some_and(|drain| drain.pod.uid == pod.metadata.uid)
 }
 
 /// Why a node takes nobody at all.

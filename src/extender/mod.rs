@@ -27,6 +27,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::runtime::reflector::{ObjectRef, Store};
 use serde::de::DeserializeOwned;
@@ -75,38 +76,59 @@ impl Default for Limits {
 
 /// What the extender works with.
 pub struct Extender {
-    ledgers: Store<GpuNode>,
+    memory: Memory,
     changed: watch::Receiver<u64>,
-    binder: Binder<Store<GpuNode>>,
+    binder: Binder<Memory>,
     clock: Clock,
     metrics: Metrics,
     limits: Limits,
 }
 
-impl Ledgers for Store<GpuNode> {
+/// What a replica has in memory: the ledgers, and the nodes that they are of.
+#[derive(Clone)]
+struct Memory {
+    ledgers: Store<GpuNode>,
+    nodes: Store<Node>,
+}
+
+impl Memory {
+    /// Whether both were read once.
+    fn is_read(&self) -> bool {
+        self.ledgers.wait_until_ready().now_or_never().is_some()
+            && self.nodes.wait_until_ready().now_or_never().is_some()
+    }
+}
+
+impl Ledgers for Memory {
     fn get(&self, node: &str) -> Option<Arc<GpuNode>> {
-        Self::get(self, &ObjectRef::new(node))
+        self.ledgers.get(&ObjectRef::new(node))
     }
 
     fn all(&self) -> Vec<Arc<GpuNode>> {
-        self.state()
+        self.ledgers.state()
+    }
+
+    fn node_uid(&self, node: &str) -> Option<String> {
+        self.nodes.get(&ObjectRef::new(node))?.metadata.uid.clone()
     }
 }
 
 impl Extender {
-    /// An extender that answers from `ledgers`. `changed` must change after `ledgers` does.
+    /// An extender that answers from `ledgers` and `nodes`. `changed` must change after either does.
     pub fn new(
         client: Client,
         ledgers: Store<GpuNode>,
+        nodes: Store<Node>,
         changed: watch::Receiver<u64>,
         clock: Clock,
         metrics: Metrics,
         limits: Limits,
     ) -> Self {
+        let memory = Memory { ledgers, nodes };
         let calls = Calls::new(client, metrics.clone(), limits.call);
-        let claims = Claims::new(calls.clone(), ledgers.clone(), clock.clone(), metrics.clone());
+        let claims = Claims::new(calls.clone(), memory.clone(), clock.clone(), metrics.clone());
         let binder = Binder { calls, claims };
-        Self { ledgers, changed, binder, clock, metrics, limits }
+        Self { memory, changed, binder, clock, metrics, limits }
     }
 
     /// The endpoints that kube-scheduler calls.
@@ -125,7 +147,7 @@ impl Extender {
     async fn filter(&self, args: &FilterArgs, pod: &Pod) -> Result<FilterResult, FilterError> {
         let uid = &pod.metadata.uid;
         let home = self.home(pod).await?;
-        let result = filter::answer(&self.ledgers, &home, pod, args);
+        let result = filter::answer(&self.memory, &home, pod, args);
         let passed = result.node_names.as_ref().map_or(0, Vec::len);
         tracing::debug!(pod = pod.metadata.name, uid, ?home, passed, "filtered");
         Ok(result)
@@ -139,9 +161,10 @@ impl Extender {
         let mut waited = false;
         loop {
             changed.borrow_and_update();
-            let ready = self.ledgers.wait_until_ready().now_or_never().is_some();
-            let home = filter::home(&self.ledgers, &pod.metadata.uid, self.clock.now());
-            let late = ready && home == Home::Nowhere && self.just_admitted(pod);
+            let ready = self.memory.is_read();
+            let home = filter::home(&self.memory, &pod.metadata.uid, self.clock.now());
+            let promised = || self.just_admitted(pod) || filter::gate_has_gone(&self.memory, pod);
+            let late = ready && home == Home::Nowhere && promised();
             if ready && !late {
                 self.count_wait(waited, "seen");
                 return Ok(home);

@@ -125,7 +125,10 @@ pub struct PodMeta {
 
 /// How a pod stands.
 #[derive(Deserialize, Debug, Default)]
+#[serde(rename_all = "camelCase")]
 pub struct PodStatus {
+    /// The node that it is nominated to.
+    pub nominated_node_name: Option<String>,
     /// Its conditions.
     pub conditions: Option<Vec<PodCondition>>,
 }

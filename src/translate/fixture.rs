@@ -89,6 +89,7 @@ impl Scene {
             nodes: BTreeMap::new(),
             leaving: std::collections::BTreeSet::new(),
             ledgers: BTreeMap::new(),
+            agents: BTreeMap::new(),
         };
         for name in nodes {
             let facts = node(name, json!({}));
@@ -143,9 +144,10 @@ impl Scene {
     pub(crate) fn write(&mut self) {
         for (name, object) in &mut self.world.ledgers.clone() {
             let id = self.known.ids.node(name, &object.spec.node_uid);
-            let Some(node) = id.and_then(|id| self.pool.nodes().get(&id)) else { continue };
+            let found = id.and_then(|id| Some((id, self.pool.nodes().get(&id)?)));
+            let Some((id, node)) = found else { continue };
             let base = object.status.clone().unwrap_or_default();
-            let mut status = ledger::render(node, &self.known, &self.world, &base);
+            let mut status = ledger::render(id, node, &self.known, &self.world, &base);
             if status != base {
                 status.revision += 1;
             }

@@ -11,22 +11,28 @@ use super::pod::shape_name;
 use super::status::condition;
 use super::text::subject;
 use super::time::{began, ends};
-use super::{Ids, Known, World};
+use super::{Ids, Known, World, agents};
 use crate::api::{
     self, DrainStatus, GpuHealth, GpuNodeStatus, GpuStatus, NodePhase, PodRef, Reservation,
     ReservationKind, ReservationState, TurnStatus, WaveStatus,
 };
 use crate::policy::{
-    Gate, GpuSet, Holding, JobId, Kind, Millis, Node, Phase, ShapeCounters, Stage,
+    Gate, GpuSet, Holding, JobId, Kind, Millis, Node, NodeId, Phase, ShapeCounters, Stage,
 };
 
 /// The status that the node's ledger should have. `base` is the one that it has.
-pub fn render(node: &Node, known: &Known, world: &World, base: &GpuNodeStatus) -> GpuNodeStatus {
+pub fn render(
+    id: NodeId,
+    node: &Node,
+    known: &Known,
+    world: &World,
+    base: &GpuNodeStatus,
+) -> GpuNodeStatus {
     let gpus = gpus(node, base);
     let names = |set: GpuSet| -> Vec<String> { set.iter().map(|i| gpu_id(&gpus, i)).collect() };
     let free = node.free();
     let foreign = node.holdings.values().filter(|holding| holding.shape.is_none());
-    let releasing = node.holdings.iter().filter(|(_, h)| h.stage == Stage::Releasing);
+    let releasing = || node.holdings.iter().filter(|(_, h)| h.stage == Stage::Releasing);
     let agent = base.agent_seen.is_some();
     GpuNodeStatus {
         revision: base.revision,
@@ -35,6 +41,7 @@ pub fn render(node: &Node, known: &Known, world: &World, base: &GpuNodeStatus) -
         free_of_total: format!("{}/{}", free.count(), node.spec.gpus.count()),
         free: names(free),
         foreign_gpus: int(foreign.map(|holding| holding.gpus.count()).sum()),
+        releasing_gpus: int(releasing().map(|(_, holding)| holding.gpus.count()).sum()),
         drain: node.gate().and_then(|gate| drain(node, gate, &known.ids)),
         turn: node.turn.map(|turn| TurnStatus {
             since: began(turn.since),
@@ -49,7 +56,7 @@ pub fn render(node: &Node, known: &Known, world: &World, base: &GpuNodeStatus) -
                 reservation(job, holding, known, base, names(holding.gpus))
             })
             .collect(),
-        releasing: releasing
+        releasing: releasing()
             .filter(|_| agent)
             .filter_map(|(&job, _)| known.ids.pod(job))
             .map(|who| who.uid.clone())
@@ -58,7 +65,7 @@ pub fn render(node: &Node, known: &Known, world: &World, base: &GpuNodeStatus) -
             small: counters(&node.counters.small),
             whole_node_large: counters(&node.counters.large),
         },
-        conditions: conditions(node, known, world, base),
+        conditions: conditions(id, node, known, world, base),
         agent_seen: base.agent_seen.clone(),
         released: base.released.clone(),
         gpus,
@@ -241,7 +248,13 @@ pub fn counters(counters: &ShapeCounters) -> api::ShapeCounters {
     }
 }
 
-fn conditions(node: &Node, known: &Known, world: &World, base: &GpuNodeStatus) -> Vec<Condition> {
+fn conditions(
+    id: NodeId,
+    node: &Node,
+    known: &Known,
+    world: &World,
+    base: &GpuNodeStatus,
+) -> Vec<Condition> {
     let unhealthy = node.spec.gpus.minus(node.spec.healthy);
     let overdue = node.gate().is_some_and(|gate| gate.overdue);
     let strangers: Vec<PodRef> = node
@@ -276,8 +289,12 @@ fn conditions(node: &Node, known: &Known, world: &World, base: &GpuNodeStatus) -
         let message = format!("{strangers} GPUs without having gone through Sluice.");
         (true, "ForeignPods", message)
     };
+    let agent = known.agents.get(&id);
+    let agent =
+        agent.map(|word| (agents::CONDITION, (word.ready, word.reason, word.message.clone())));
     [("Ready", ready), ("DrainOverdue", drain), ("Degraded", degraded), ("Bypassed", bypassed)]
         .into_iter()
+        .chain(agent)
         .map(|(kind, (yes, reason, message))| {
             condition(&base.conditions, kind, yes, reason, message, None, world.now)
         })

@@ -5,6 +5,7 @@
 //! the policy's state. On the way out, [`ledger`] renders a node's state, [`plan`] compares what
 //! the objects say with what they should say, and [`text`] puts it into words.
 
+pub mod agents;
 pub mod diff;
 pub mod fits;
 #[cfg(test)]

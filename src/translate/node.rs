@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::serde_json::{Value, json};
 
 use super::pod::count;
 use crate::api::{GpuHealth, GpuNodeStatus, GpuStatus, names};
@@ -123,6 +124,15 @@ fn held_by_a_stranger(gpu: &GpuStatus, status: &GpuNodeStatus) -> bool {
     nameless && !status.reservations.iter().any(|reservation| reservation.gpus.contains(&gpu.id))
 }
 
+/// A merge patch of a node that asks a cluster autoscaler to spare it, or no longer.
+pub fn spare_patch(spare: bool) -> Value {
+    let value = if spare { Value::from("true") } else { Value::Null };
+    json!({"metadata": {"annotations": {
+        names::ANNOTATION_NO_SCALE_DOWN: value,
+        names::ANNOTATION_SPARED: value,
+    }}})
+}
+
 /// The index of a GPU, if a node can have it.
 pub fn index(gpu: &GpuStatus) -> Option<u32> {
     u32::try_from(gpu.index).ok().filter(|&index| index < GpuSet::MAX)
@@ -142,7 +152,7 @@ pub fn plain_index(id: &str) -> Option<u32> {
 pub(crate) mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use k8s_openapi::jiff::Timestamp;
-    use k8s_openapi::serde_json::{Value, from_value, json};
+    use k8s_openapi::serde_json::from_value;
 
     use super::*;
 

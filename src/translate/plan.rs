@@ -153,19 +153,19 @@ pub struct Plan {
     pub rebuild: Option<String>,
 }
 
-/// Compares the objects of `world` with the policy's state. `busy` are those that are being
-/// written.
+/// Compares the objects of `world` with the policy's state. `off_limits` are those to which nothing
+/// can be written now: pods among them are not looked at, so that they take nobody's turn.
 pub fn plan(
     world: &World,
     pool: &Pool,
     known: &Known,
-    busy: &BTreeSet<Target>,
+    off_limits: &BTreeSet<Target>,
     memory: &mut Memory,
 ) -> Plan {
     let mut plan = Plan::default();
     memory.round();
     ledgers(world, pool, known, memory, &mut plan);
-    let look = tell::Look::new(world, pool, known, busy);
+    let look = tell::Look::new(world, pool, known, off_limits);
     pods(&look, memory, &mut plan);
     spare(world, pool, known, &mut plan);
     evictions(world, pool, known, &mut plan);
@@ -184,7 +184,8 @@ fn ledgers(world: &World, pool: &Pool, known: &Known, memory: &mut Memory, plan:
         if object.spec.node_uid != facts.uid {
             continue;
         }
-        if memory.is_clean(id, node, object) {
+        let agent = known.agents.get(&id);
+        if memory.is_clean(id, node, object, agent) {
             continue;
         }
         let base = object.status.clone().unwrap_or_default();
@@ -192,9 +193,9 @@ fn ledgers(world: &World, pool: &Pool, known: &Known, memory: &mut Memory, plan:
             plan.rebuild.get_or_insert(why);
             continue;
         }
-        let mut status = ledger::render(node, known, world, &base);
+        let mut status = ledger::render(id, node, known, world, &base);
         if Some(&status) == object.status.as_ref() {
-            memory.clean(id, node, object);
+            memory.clean(id, node, object, agent);
         } else {
             let urgent = Decided::of(&status) != Decided::of(&base);
             status.revision = base.revision + 1;

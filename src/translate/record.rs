@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::agents::AgentWord;
 use super::text::Words;
 use super::time::spoken;
 use crate::api::PodRef;
@@ -59,6 +60,8 @@ pub enum Cause {
     Decision(Decision),
     /// The world is so.
     Fact(Input),
+    /// A node's agent can no longer be relied upon, or can again.
+    Agent(AgentWord),
 }
 
 /// Reason of a pod that went round Sluice, which its pool is told as well.
@@ -159,6 +162,13 @@ pub fn observed(input: &Input, words: &Words<'_>) -> Option<Record> {
     };
     let record = named(words, node, Some(job), Cause::Fact(input.clone()));
     Some(Record { reason, message, tone, ..record })
+}
+
+/// A node's agent can no longer be relied upon, or can again.
+pub fn agent(node: NodeId, word: &AgentWord, words: &Words<'_>) -> Record {
+    let tone = if word.ready { Tone::Normal } else { Tone::Warning };
+    let record = named(words, node, None, Cause::Agent(word.clone()));
+    Record { reason: word.reason, message: word.message.clone(), tone, ..record }
 }
 
 fn named(words: &Words<'_>, node: NodeId, job: Option<JobId>, cause: Cause) -> Record {

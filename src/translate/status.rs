@@ -19,6 +19,8 @@ pub struct Troubles {
     pub claimed_elsewhere: Vec<String>,
     /// What is wrong with the spec, if it is not followed.
     pub bad_spec: Option<String>,
+    /// Why the pool's state cannot be read back from its ledgers, if it cannot.
+    pub not_restored: Option<String>,
 }
 
 /// The status that the pool's object should have.
@@ -46,16 +48,39 @@ pub fn render(pool: &Pool, known: &Known, world: &World, troubles: &Troubles) ->
     }
 }
 
-/// The status of a pool whose spec cannot be followed and never could: what it was, and why.
-pub fn unusable(pool: &GpuPool, why: &str, now: Millis) -> GpuPoolStatus {
+/// The status of a pool that is not run and has not been since the controller started: what it was,
+/// and why. Nothing where nothing is known to be wrong.
+pub fn unusable(pool: &GpuPool, troubles: &Troubles, now: Millis) -> Option<GpuPoolStatus> {
+    let (_, reason, message) = in_the_way(troubles)?;
     let mut status = pool.status.clone().unwrap_or_default();
     let generation = pool.metadata.generation;
-    let message = format!("The spec is not followed: {why}.");
-    let ready = condition(&status.conditions, "Ready", false, "BadSpec", message, generation, now);
+    let ready = condition(&status.conditions, "Ready", false, reason, message, generation, now);
     status.conditions.retain(|condition| condition.type_ != "Ready");
     status.conditions.push(ready);
     status.observed_generation = generation.unwrap_or_default();
-    status
+    Some(status)
+}
+
+/// What a pool is told whose object could not be read at all.
+pub fn never_readable(error: &str, now: Millis) -> Condition {
+    let troubles = Troubles { bad_spec: Some(unreadable(error)), ..Troubles::default() };
+    let (_, reason, message) = in_the_way(&troubles).unwrap_or_default();
+    condition(&[], "Ready", false, reason, message, None, now)
+}
+
+/// What is wrong with the spec of a pool whose object cannot be read.
+pub fn unreadable(error: &str) -> String {
+    format!("this version of Sluice cannot read the object ({error})")
+}
+
+/// What keeps a pool from being run as its spec says.
+fn in_the_way(troubles: &Troubles) -> Option<Verdict> {
+    if let Some(why) = &troubles.bad_spec {
+        return Some((false, "BadSpec", format!("The spec is not followed: {why}.")));
+    }
+    let why = troubles.not_restored.as_ref()?;
+    let message = format!("The pool's state cannot be read back from its ledgers: {why}.");
+    Some((false, "NotRestored", message))
 }
 
 /// A condition that keeps the time of its last change while its status stays.
@@ -150,7 +175,8 @@ fn shape_status(pool: &Pool, known: &Known, shape: Shape) -> ShapeStatus {
             oldest: pool.queue(shape).map(|waiting| waiting.job.created).min().map(began),
         },
         admitted: int(of_shape().filter(|(_, h)| h.stage < Stage::Running).count()),
-        running: int(of_shape().filter(|(_, h)| h.stage >= Stage::Running).count()),
+        running: int(of_shape().filter(|(_, h)| h.stage == Stage::Running).count()),
+        releasing: int(of_shape().filter(|(_, h)| h.stage == Stage::Releasing).count()),
         counters: counters(&counted),
     }
 }
@@ -167,7 +193,7 @@ fn conditions(
     [
         ("Ready", ready(world, troubles, nodes)),
         ("DrainBounded", drain_bounded(pool, known)),
-        ("Degraded", degraded(troubles, gpus)),
+        ("Degraded", degraded(known, troubles, gpus)),
         ("Bypassed", bypassed(pool, known)),
     ]
     .into_iter()
@@ -181,8 +207,8 @@ fn conditions(
 type Verdict = (bool, &'static str, String);
 
 fn ready(world: &World, troubles: &Troubles, nodes: &NodeTotals) -> Verdict {
-    if let Some(why) = &troubles.bad_spec {
-        return (false, "BadSpec", format!("The spec is not followed: {why}."));
+    if let Some(verdict) = in_the_way(troubles) {
+        return verdict;
     }
     if world.config.paused {
         return (false, "Paused", "The pool is paused and admits nothing.".to_owned());
@@ -214,7 +240,7 @@ fn drain_bounded(pool: &Pool, known: &Known) -> Verdict {
     (false, "PodsWithoutLimit", message)
 }
 
-fn degraded(troubles: &Troubles, gpus: &GpuTotals) -> Verdict {
+fn degraded(known: &Known, troubles: &Troubles, gpus: &GpuTotals) -> Verdict {
     let mut parts = Vec::new();
     let mut reason = "NothingWrong";
     if !troubles.claimed_elsewhere.is_empty() {
@@ -226,6 +252,13 @@ fn degraded(troubles: &Troubles, gpus: &GpuTotals) -> Verdict {
     if unhealthy > 0 {
         reason = "UnhealthyGpus";
         parts.push(format!("{unhealthy} GPUs are unhealthy"));
+    }
+    let silent = known.agents.iter().filter(|(_, word)| !word.ready);
+    let silent: Vec<&str> = silent.filter_map(|(&id, _)| known.ids.node_name(id)).collect();
+    if let Some(first) = silent.first() {
+        reason = "AgentsNotReady";
+        let (count, example) = (silent.len(), format!("kubectl describe gnode {first}"));
+        parts.push(format!("the node agents of {count} nodes cannot be relied upon ({example})"));
     }
     if troubles.refused_commits > 0 {
         reason = "CommitsRefused";

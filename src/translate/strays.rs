@@ -24,6 +24,8 @@ pub struct All<'a> {
     pub now: Millis,
     /// Pools by name.
     pub pools: &'a BTreeMap<String, Arc<GpuPool>>,
+    /// Pools that are there and cannot be read, by name.
+    pub unreadable_pools: &'a BTreeMap<String, String>,
     /// The nodes of each pool.
     pub members: &'a BTreeMap<String, Members>,
     /// Pods by UID.
@@ -36,7 +38,7 @@ pub struct All<'a> {
 
 impl All<'_> {
     fn has_pool(&self, name: &str) -> bool {
-        self.pools.contains_key(name)
+        self.pools.contains_key(name) || self.unreadable_pools.contains_key(name)
     }
 
     /// What a ledger that no pool looks after still stands for.
@@ -140,11 +142,22 @@ mod tests {
 
     /// What is to be done in the scene's cluster at second `seconds`, its pool being gone.
     fn strays(strays: &mut Strays, scene: &Scene, seconds: u64) -> Vec<Action> {
+        with_unreadable(strays, scene, seconds, &BTreeMap::new())
+    }
+
+    /// The same with pools that cannot be read.
+    fn with_unreadable(
+        strays: &mut Strays,
+        scene: &Scene,
+        seconds: u64,
+        unreadable_pools: &BTreeMap<String, String>,
+    ) -> Vec<Action> {
         let (pools, members) = (BTreeMap::new(), BTreeMap::new());
         let world = &scene.world;
         strays.plan(&All {
             now: at(seconds),
             pools: &pools,
+            unreadable_pools,
             members: &members,
             pods: &world.pods,
             nodes: &world.nodes,
@@ -224,5 +237,11 @@ mod tests {
             _ => false,
         };
         assert!(actions.iter().any(no_pool), "{actions:?}");
+
+        // A pool that cannot be read is there all the same.
+        let unreadable = [("default".to_owned(), "what a word".to_owned())].into();
+        let actions = with_unreadable(&mut Strays::default(), &scene, 1, &unreadable);
+        assert_eq!(deletes(&actions), 0);
+        assert!(!actions.iter().any(no_pool), "{actions:?}");
     }
 }

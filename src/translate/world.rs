@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::agents::{AgentPod, AgentWord};
 use super::fits::Placement;
 use super::limits::{self, UNKNOWN_GRACE, VANISHED_MARGIN};
-use super::{Ids, NodeFacts, PodFacts};
+use super::{Ids, NodeFacts, PodFacts, agents};
 use crate::api::{GpuNode, GpuNodeStatus, GpuPool, PodRef};
 use crate::policy::{
     Config, Fits, Input, Job, JobId, Millis, NodeId, Pool, Shape, Stage, UnreserveReason,
@@ -32,6 +33,8 @@ pub struct World {
     pub leaving: BTreeSet<String>,
     /// Ledgers, by name of the node.
     pub ledgers: BTreeMap<String, Arc<GpuNode>>,
+    /// Pods of node agents, by name of the node.
+    pub agents: BTreeMap<String, AgentPod>,
 }
 
 impl World {
@@ -125,6 +128,10 @@ pub struct Known {
     pub released: BTreeMap<String, Released>,
     /// Why the last reservation of a waiting pod was taken back, and on which node.
     pub taken_back: BTreeMap<JobId, (NodeId, UnreserveReason)>,
+    /// Since when nodes, by name, lack the pod of an agent that reported once.
+    pub agent_missing: BTreeMap<String, Millis>,
+    /// How the nodes' agents stand.
+    pub agents: BTreeMap<NodeId, AgentWord>,
 }
 
 /// What a release rested on.
@@ -218,6 +225,16 @@ impl Known {
         self.grace.retain(|job, _| holds(job));
         self.release_at.retain(|job, _| holds(job));
         self.taken_back.retain(|job, _| pool.waiting(*job).is_some());
+        let lacks = |node: &&Arc<NodeFacts>| {
+            let reports = world.ledger(node).is_some_and(|status| status.agent_seen.is_some());
+            reports && !world.agents.contains_key(&node.name)
+        };
+        let missing = world.nodes.values().filter(lacks).map(|node| {
+            let since = self.agent_missing.get(&node.name).copied();
+            (node.name.clone(), since.unwrap_or(world.now))
+        });
+        self.agent_missing = missing.collect();
+        self.agents = agents::words(world, pool, self);
         let mentioned: BTreeSet<&str> = world
             .nodes
             .values()

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use sluice::api::NodePhase;
+use sluice::api::{NodePhase, names};
 
 use crate::support::pods::{self, large, small};
-use crate::support::{RELEASE, SYSTEM, Scenario, command};
+use crate::support::{NODE, RELEASE, SYSTEM, Scenario, command};
 
 /// `helm upgrade` to a chart, with further values.
 async fn upgrade(chart: &Path, further: &[&str]) -> Result<()> {
@@ -97,6 +97,13 @@ pub(crate) async fn uninstall_leaves_nothing(s: &Scenario) -> Result<()> {
     s.create_all(vec![small("s-1"), small("s-2")]).await?;
     s.running(&["s-1", "s-2"]).await?;
     ensure!(!left_behind().await?.is_empty(), "an installed release shows nothing");
+    // In the middle of a drain, when the node is marked for cluster autoscalers.
+    s.create(large("big")).await?;
+    s.phase(NodePhase::Draining).await?;
+    let mark = "jsonpath={.metadata.annotations.sluice\\.dev/spared-from-scale-down}=true";
+    let node = format!("node/{NODE}");
+    let words = ["wait", "--for", mark, &node, "--timeout=30s"];
+    command::run("kubectl", &words).await?;
 
     let words = ["uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "3m"];
     command::run("helm", &words).await?;
@@ -121,6 +128,12 @@ pub(crate) async fn uninstall_leaves_nothing(s: &Scenario) -> Result<()> {
             command::run("kubectl", &["get", kinds, "--all-namespaces", "--output=name"]).await?;
         ensure!(!found.contains(mark), "left behind:\n{found}");
     }
+    let words = ["get", &node, "--output=jsonpath={.metadata.annotations}"];
+    let annotations = command::run("kubectl", &words).await?;
+    for mark in [names::ANNOTATION_SPARED, names::ANNOTATION_NO_SCALE_DOWN] {
+        ensure!(!annotations.contains(mark), "left on the node: {annotations}");
+    }
+    s.delete("big").await?;
     let sockets = std::fs::read_dir("/var/lib/kubelet/device-plugins")?
         .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
         .collect::<std::io::Result<Vec<String>>>()?;

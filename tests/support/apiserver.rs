@@ -1,7 +1,7 @@
 //! An API server in memory, as a service for `kube::Client`: objects with resource versions and
 //! UIDs, the rules of the calls that Sluice makes, and faults at the places where they hurt.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -32,6 +32,7 @@ struct State {
     moved: watch::Sender<usize>,
     after_write: Option<AfterWrite>,
     writes_left: Option<usize>,
+    forbidden: BTreeSet<String>,
 }
 
 /// Looks at what is there after each write: all objects, and the path of the one written.
@@ -67,6 +68,11 @@ impl ApiServer {
     /// Lets the next call of this kind go wrong: `PUT /path/of/the/object`, as in [`Self::calls`].
     pub fn fault(&self, call: &str, fault: Fault) {
         self.state().faults.push_back((call.to_owned(), fault));
+    }
+
+    /// Refuses every call of this kind from now on.
+    pub fn forbid(&self, call: &str) {
+        self.state().forbidden.insert(call.to_owned());
     }
 
     /// Every call so far, in order.
@@ -226,6 +232,10 @@ impl ApiServer {
     fn arrive(&self, method: &Method, path: &str) -> Option<Fault> {
         let mut state = self.state();
         let call = format!("{method} {path}");
+        if state.forbidden.contains(&call) {
+            state.calls.push(call);
+            return Some(Fault::Refuse(403, "Forbidden", "not allowed here"));
+        }
         let place = state.faults.iter().position(|(of, _)| *of == call);
         state.calls.push(call);
         place.and_then(|place| state.faults.remove(place)).map(|(_, fault)| fault)

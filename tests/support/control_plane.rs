@@ -89,13 +89,15 @@ impl ControlPlane {
         let extender = Extender::new(
             client.clone(),
             stores.gpu_nodes.clone(),
+            stores.nodes.clone(),
             stores.changed(),
             self.clock.clone(),
             self.metrics.clone(),
             Limits::default(),
         );
         let (clock, metrics) = (self.clock.clone(), self.metrics.clone());
-        let context = Context { client, stores, leadership, clock, metrics };
+        let namespace = "sluice".to_owned();
+        let context = Context { client, namespace, stores, leadership, clock, metrics };
         tasks.spawn(async move {
             decide(context, stop).await.expect("the engine");
         });
@@ -286,7 +288,8 @@ impl ControlPlane {
         });
     }
 
-    fn time(&self) -> Value {
+    /// Now, in whole seconds as the API writes it.
+    pub fn time(&self) -> Value {
         let seconds = Millis(self.clock.now().0 / 1_000 * 1_000);
         json!(sluice::clock::to_timestamp(seconds).to_string())
     }

@@ -1,6 +1,9 @@
 //! Small builders of ledgers and pods.
 
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::runtime::reflector::{self, Store, store::Writer};
+use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use sluice::api::{
     GpuNode, GpuNodeSpec, GpuNodeStatus, GpuStatus, NodePhase, Reservation, ReservationKind,
@@ -34,6 +37,25 @@ pub fn ledger(node: &str) -> GpuNode {
         ..GpuNodeStatus::default()
     });
     ledger
+}
+
+/// The node that such a ledger is of.
+pub fn node(name: &str) -> Node {
+    let mut node = Node::default();
+    node.metadata.name = Some(name.to_owned());
+    node.metadata.uid = Some(format!("uid-of-{name}"));
+    node
+}
+
+/// A store that shows nodes `n1` to `n3`, and what writes it.
+pub fn nodes() -> (Store<Node>, Writer<Node>) {
+    let (store, mut writer) = reflector::store();
+    writer.apply_watcher_event(&Event::Init);
+    for name in ["n1", "n2", "n3"] {
+        writer.apply_watcher_event(&Event::InitApply(node(name)));
+    }
+    writer.apply_watcher_event(&Event::InitDone);
+    (store, writer)
 }
 
 /// The id of a GPU.

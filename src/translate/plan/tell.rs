@@ -7,6 +7,7 @@ use super::{Action, Admitted, Nomination, Target, shape_name};
 use super::{Holding, JobId, Known, Millis, NodeId, PodFacts, Pool, Shape, Stage, World};
 use crate::api::GpuNode;
 use crate::policy::{Basis, Config, Node};
+use crate::translate::agents::AgentWord;
 use crate::translate::text::Words;
 
 /// How often the wording alone of a pod's condition changes at most: its place in the queue moves
@@ -26,8 +27,8 @@ pub struct Memory {
     told_at: BTreeMap<String, Millis>,
     look_at: BTreeMap<String, Millis>,
     promised: BTreeMap<String, (Basis, Millis)>,
-    /// Nodes whose ledger showed the policy's state: that state, and the ledger.
-    clean: BTreeMap<NodeId, (Node, Arc<GpuNode>)>,
+    /// Nodes whose ledger showed the policy's state and how the agent stands: these, and the ledger.
+    clean: BTreeMap<NodeId, (Node, Arc<GpuNode>, Option<AgentWord>)>,
     config: Option<Config>,
     looks_left: u32,
 }
@@ -49,14 +50,27 @@ impl Memory {
     }
 
     /// Whether this ledger was found to show this state.
-    pub(super) fn is_clean(&self, id: NodeId, node: &Node, ledger: &Arc<GpuNode>) -> bool {
-        let found = self.clean.get(&id);
-        found.is_some_and(|(state, seen)| Arc::ptr_eq(seen, ledger) && state == node)
+    pub(super) fn is_clean(
+        &self,
+        id: NodeId,
+        node: &Node,
+        ledger: &Arc<GpuNode>,
+        agent: Option<&AgentWord>,
+    ) -> bool {
+        self.clean.get(&id).is_some_and(|(state, seen, word)| {
+            Arc::ptr_eq(seen, ledger) && state == node && word.as_ref() == agent
+        })
     }
 
     /// This ledger shows this state.
-    pub(super) fn clean(&mut self, id: NodeId, node: &Node, ledger: &Arc<GpuNode>) {
-        self.clean.insert(id, (node.clone(), Arc::clone(ledger)));
+    pub(super) fn clean(
+        &mut self,
+        id: NodeId,
+        node: &Node,
+        ledger: &Arc<GpuNode>,
+        agent: Option<&AgentWord>,
+    ) {
+        self.clean.insert(id, (node.clone(), Arc::clone(ledger), agent.cloned()));
     }
 
     /// A round begins.
@@ -99,8 +113,8 @@ pub(super) struct Look<'a> {
     pub(super) world: &'a World,
     pub(super) pool: &'a Pool,
     pub(super) known: &'a Known,
-    /// Objects that are being written.
-    busy: &'a BTreeSet<Target>,
+    /// Objects to which nothing can be written now.
+    off_limits: &'a BTreeSet<Target>,
     /// Waiting pods that are nominated and gated, by node: kube-scheduler keeps GPUs for them.
     nominated: BTreeMap<&'a str, BTreeSet<&'a str>>,
     /// Nodes whose gate is closed for a large and where nothing else can still be bound.
@@ -114,7 +128,7 @@ impl<'a> Look<'a> {
         world: &'a World,
         pool: &'a Pool,
         known: &'a Known,
-        busy: &'a BTreeSet<Target>,
+        off_limits: &'a BTreeSet<Target>,
     ) -> Self {
         let mut nominated: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for pod in world.ours().filter(|pod| pod.gated && pod.can_be_bound()) {
@@ -132,7 +146,7 @@ impl<'a> Look<'a> {
             .collect();
         let waiting = pool.queue(Shape::Small).count() + pool.queue(Shape::Large).count();
         let waiting = u64::try_from(waiting).unwrap_or(u64::MAX);
-        Self { world, pool, known, busy, nominated, settled_gates, waiting }
+        Self { world, pool, known, off_limits, nominated, settled_gates, waiting }
     }
 
     fn words(&self) -> Words<'_> {
@@ -164,7 +178,7 @@ pub(super) fn waiting(
     memory: &mut Memory,
 ) -> Option<Action> {
     let nominate = look.nomination(pod, job);
-    if look.busy.contains(&Target::Pod(pod.who.uid.clone())) {
+    if look.off_limits.contains(&Target::Pod(pod.who.uid.clone())) {
         return None;
     }
     let news = pod.admitted.as_ref().is_none_or(|told| told.yes);
