@@ -96,13 +96,7 @@ impl Words<'_> {
                 ("Behind", message)
             }
             Wait::Draining { node, latest_end, .. } => {
-                let holders = self.holders(*node, "still holds", "still hold");
-                let message = format!(
-                    "Node {} is being emptied for this pod. {holders} GPUs there{}.",
-                    self.node(*node),
-                    until_latest(*latest_end)
-                );
-                ("Draining", message)
+                ("Draining", self.draining(*node, *latest_end))
             }
             Wait::Wave { node, latest_end } => {
                 let holders = self.holders(*node, "runs", "run");
@@ -136,38 +130,49 @@ impl Words<'_> {
                 ("Exclusive", message)
             }
             Wait::Gathering { node, free, asked, latest_end } => {
-                let message = format!(
-                    "Node {} keeps its free GPUs for this pod, which needs {asked} of one node: {} \
-                     now{}.",
-                    self.node(*node),
-                    are(*free, "is free there", "are free there"),
-                    enough_by(*latest_end)
-                );
-                ("Gathering", message)
+                ("Gathering", self.gathering(*node, *free, *asked, *latest_end))
             }
-            Wait::Kept { node, job: wide, free } => {
-                let message = format!(
-                    "Node {} keeps {} for {}, which is served before and needs more of one node.",
-                    self.node(*node),
-                    counted(*free, "free GPU", "free GPUs"),
-                    self.pod(*wide)
-                );
-                ("Kept", message)
-            }
-            Wait::Busy { ahead } => {
-                let before = are(*ahead, "small pod waits before", "small pods wait before");
-                let message = match self.pool.job(job).map(|job| job.shape) {
-                    Some(Shape::Wide(asked)) => {
-                        format!(
-                            "No node that the pod could use has {asked} free GPUs; {before} it."
-                        )
-                    }
-                    _ => format!("Every GPU that the pod could use is held; {before} it."),
-                };
-                ("Busy", message)
-            }
+            Wait::Kept { node, job: wide, free } => ("Kept", self.kept(*node, *wide, *free)),
+            Wait::Busy { ahead } => ("Busy", self.busy(job, *ahead)),
         };
         (reason, message)
+    }
+
+    fn draining(&self, node: NodeId, latest_end: Option<Millis>) -> String {
+        format!(
+            "Node {} is being emptied for this pod. {} GPUs there{}.",
+            self.node(node),
+            self.holders(node, "still holds", "still hold"),
+            until_latest(latest_end)
+        )
+    }
+
+    fn gathering(&self, node: NodeId, free: u32, asked: u32, latest_end: Option<Millis>) -> String {
+        format!(
+            "Node {} keeps its free GPUs for this pod, which needs {asked} of one node: {} now{}.",
+            self.node(node),
+            are(free, "is free there", "are free there"),
+            enough_by(latest_end)
+        )
+    }
+
+    fn kept(&self, node: NodeId, wide: JobId, free: u32) -> String {
+        format!(
+            "Node {} keeps {} for {}, which is served before and needs more of one node.",
+            self.node(node),
+            counted(free, "free GPU", "free GPUs"),
+            self.pod(wide)
+        )
+    }
+
+    fn busy(&self, job: JobId, ahead: u32) -> String {
+        let before = are(ahead, "small pod waits before", "small pods wait before");
+        match self.pool.job(job).map(|job| job.shape) {
+            Some(Shape::Wide(asked)) => {
+                format!("No node that the pod could use has {asked} free GPUs; {before} it.")
+            }
+            _ => format!("Every GPU that the pod could use is held; {before} it."),
+        }
     }
 
     fn backing_off(&self, job: JobId, until: Millis, attempts: u32) -> String {
