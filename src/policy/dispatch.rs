@@ -179,10 +179,14 @@ impl Pool {
             .filter(|(_, n)| n.gate().is_some() && n.spec.schedulable && !n.free().is_empty())
             .map(|(&id, _)| id)
             .collect();
+        let Some(shortest) = self.queue_of(Shape::Small).shortest() else { return };
         for id in gated {
             let Some(drained) = self.nodes.get(&id).and_then(|node| node.latest_end(now)) else {
                 continue;
             };
+            if now + shortest > drained {
+                continue;
+            }
             let fitting: Vec<JobId> = self
                 .runnable(Shape::Small)
                 .take(BACKFILL_DEPTH)

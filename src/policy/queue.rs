@@ -4,7 +4,9 @@
 //! the first of each such class and leaves a class once its first is held back: it costs what it
 //! admits and how many classes there are, not how many jobs wait.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use super::{Fits, Job, JobId, Millis, Node, Pool, QueueKey, Shape, TenantId, Waiting};
 
@@ -120,6 +122,11 @@ impl Queue {
             .copied()
     }
 
+    /// The least limit of all.
+    pub(super) fn shortest(&self) -> Option<Millis> {
+        self.by_limit.first().filter(|&&(unlimited, _, _)| !unlimited).map(|&(_, limit, _)| limit)
+    }
+
     /// Those whose limit is greater than `most` or that have none, the greatest first.
     pub(super) fn longer_than(&self, most: Millis) -> impl Iterator<Item = JobId> {
         let longer =
@@ -198,11 +205,26 @@ impl Pool {
 
     /// Jobs of a queue that do not stand back and that some node could take, in order.
     pub(super) fn runnable(&self, shape: Shape) -> impl Iterator<Item = &Job> {
-        let mut heads = self.heads(shape, |_| true);
+        // Each class is walked once, from its first on; the heap tells whose next is due.
+        let mut classes = Vec::new();
+        let mut due = BinaryHeap::new();
+        for keys in self.queue_of(shape).ready.values().flat_map(BTreeMap::values) {
+            let mut keys = keys.iter();
+            let Some(&first) = keys.next() else { continue };
+            if self.at(first).is_some_and(|job| self.could_fit(job)) {
+                due.push(Reverse((first, classes.len())));
+                classes.push(keys);
+            }
+        }
         std::iter::from_fn(move || {
-            let job = self.at(heads.pop_first()?)?;
-            heads.extend(self.after(job));
-            Some(job)
+            let mut top = due.peek_mut()?;
+            let Reverse((key, class)) = *top;
+            if let Some(&next) = classes[class].next() {
+                *top = Reverse((next, class));
+            } else {
+                PeekMut::pop(top);
+            }
+            self.at(key)
         })
     }
 
