@@ -16,7 +16,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::phase_fair::Unfit;
 use super::{Moment, Policy, Problem, Running, Start};
 use crate::policy::GpuSet;
 
@@ -54,6 +53,22 @@ pub enum Place {
     /// To the node whose latest end by limits it moves least, then the fullest: where the live
     /// rule puts them.
     LatestEnd,
+}
+
+/// Why a rival cannot serve a problem.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unfit {
+    /// A job of neither shape.
+    #[error("jobs of one GPU and of all {gpus} are compared here; one asks for {width}")]
+    Width {
+        /// What it asks for.
+        width: u32,
+        /// GPUs of a node.
+        gpus: u32,
+    },
+    /// A real-time service.
+    #[error("no real-time services are compared here; {0} is one")]
+    Service(String),
 }
 
 /// A scheduler of this family.
@@ -98,7 +113,7 @@ impl Rival {
         }
         let gpus = problem.gpus;
         if let Some(job) = problem.jobs.iter().find(|job| job.width != 1 && job.width != gpus) {
-            return Err(Unfit::Width { job: job.name.clone(), width: job.width, gpus });
+            return Err(Unfit::Width { width: job.width, gpus });
         }
         Ok(Self {
             rule,

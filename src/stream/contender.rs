@@ -202,21 +202,21 @@ impl Contender {
         problem: &Problem,
         longest: Longest,
     ) -> Result<Player, ContenderError> {
-        let player = match self.who {
-            Who::Rival(kind, place) => {
-                Rival::new(problem, kind.rule(problem, longest), place).map(Player::Rival)
+        let unfit = |reason: String| ContenderError::Unfit { name: self.name.clone(), reason };
+        match self.who {
+            Who::Rival(kind, place) => Rival::new(problem, kind.rule(problem, longest), place)
+                .map(Player::Rival)
+                .map_err(|error| unfit(error.to_string())),
+            Who::PhaseFair(settings) => {
+                let config = settings.config(problem, longest);
+                PhaseFair::with(problem, config)
+                    .map(|policy| Player::PhaseFair(Box::new(policy)))
+                    .map_err(|error| match error {
+                        Unfit::Config(refused) => unfit(refused.to_string()),
+                        other => unfit(other.to_string()),
+                    })
             }
-            Who::PhaseFair(settings) => PhaseFair::with(problem, settings.config(problem, longest))
-                .map(Box::new)
-                .map(Player::PhaseFair),
-        };
-        player.map_err(|unfit| {
-            let reason = match unfit {
-                Unfit::Config(error) => error.to_string(),
-                other => other.to_string(),
-            };
-            ContenderError::Unfit { name: self.name.clone(), reason }
-        })
+        }
     }
 }
 
