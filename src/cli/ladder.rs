@@ -9,6 +9,7 @@ use anyhow::bail;
 use super::progress::{Stage, Watch};
 use super::work::{Work, duration, write};
 use crate::plan::bound::bound;
+use crate::plan::build;
 use crate::plan::compare::{Effort, Name, plannable, play};
 use crate::plan::noise::{self, Noise};
 use crate::plan::report::{Report, Skipped};
@@ -110,9 +111,13 @@ impl World {
 impl Ladder {
     /// Plays the work to each policy from a moment on, and writes the files that were asked for.
     pub(super) fn play(&self, names: &[Name], now_ms: u64) -> anyhow::Result<Report> {
-        let mut problem = self.work.problem(now_ms)?;
+        let workload = self.work.workload()?;
+        let frame = self.work.frame(&workload, now_ms);
+        let mut problem = build::problem(&workload, frame)?;
         self.world.apply(&mut problem, self.search.seed);
-        let report = compare(problem, names, &self.search, self.check)?;
+        let begin_ms = build::begin_ms(&workload, frame);
+        let mut report = compare(problem, names, &self.search, self.check)?;
+        (report.begin_ms, report.remarks) = (begin_ms, workload.remarks);
         let title = self.work.title();
         write(self.svg.as_deref(), || picture::render(&report, &title))?;
         write(self.html.as_deref(), || html::render(&report, &title))?;
@@ -154,13 +159,61 @@ fn compare(
     let violations =
         check.then(|| entries.iter().map(|entry| entry.violations(&problem)).collect::<Vec<_>>());
     let interrupted = watch.end();
-    Ok(Report { problem, seed: search.seed, entries, bound, skipped, violations, interrupted })
+    Ok(Report {
+        problem,
+        seed: search.seed,
+        entries,
+        bound,
+        skipped,
+        violations,
+        interrupted,
+        begin_ms: 0,
+        remarks: Vec::new(),
+    })
 }
 
 /// Fails where the checker found something.
 pub(super) fn refuse_breaches(report: &Report) -> anyhow::Result<()> {
     match report.breaches() {
         0 => Ok(()),
+        1 => bail!("one breach of the rules of a legal schedule"),
         breaches => bail!("{breaches} breaches of the rules of a legal schedule"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::build::Frame;
+    use crate::trace::{Source, Workload};
+
+    /// What `--check` ends with: nothing where all is legal, an error where one run was moved.
+    #[test]
+    fn a_schedule_that_is_not_legal_is_refused() {
+        let content = "job_id,workload_type,priority,arrival_time,deadline,min_gpus,max_gpus,\
+                       expected_duration\na,eval,5,01:00,,2,2,1h\nb,eval,5,01:00,,2,2,1h\n";
+        let workload = Workload::read(Source { name: "jobs.csv", content }, None).unwrap();
+        let problem = build::problem(&workload, Frame::default()).unwrap();
+        let entry = play(&problem, Name::Greedy, &Effort::default()).unwrap();
+        let report = |entry: crate::plan::compare::Entry| Report {
+            violations: Some(vec![entry.violations(&problem)]),
+            problem: problem.clone(),
+            seed: 1,
+            entries: vec![entry],
+            bound: None,
+            skipped: Vec::new(),
+            interrupted: false,
+            begin_ms: 0,
+            remarks: Vec::new(),
+        };
+        let legal = report(entry.clone());
+        assert!(refuse_breaches(&legal).is_ok());
+        assert!(legal.text().contains("check: every schedule is legal"));
+        let mut moved = entry;
+        moved.schedule.runs[1].gpus = moved.schedule.runs[0].gpus;
+        let broken = report(moved);
+        let error = refuse_breaches(&broken).unwrap_err().to_string();
+        assert_eq!(error, "2 breaches of the rules of a legal schedule", "one for each GPU");
+        assert!(broken.text().contains("BROKEN OneHolder at 01:00"), "{}", broken.text());
     }
 }

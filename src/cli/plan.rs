@@ -32,13 +32,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let now_ms = args.now.unwrap_or_default();
     let report = args.ladder.play(&args.policy, now_ms)?;
-    let text = if args.ladder.json {
-        let mut value = report.json()?;
-        value["now_min"] = serde_json::json!(now_ms / 60_000);
-        pretty(&value)?
-    } else {
-        csv(&report, now_ms)
-    };
+    let text = if args.ladder.json { pretty(&report.json()?)? } else { csv(&report) };
     match &args.out {
         Some(path) => write(Some(path), || text)?,
         None => print(&text)?,
@@ -47,18 +41,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// One line per job, in order of start; jobs without a start come last, with the reason.
-fn csv(report: &Report, now_ms: u64) -> String {
+fn csv(report: &Report) -> String {
     let mut out = "policy,job_id,priority,gpus,start,end,in_time,reason,useful_work,\
                    realtime_shortfall,churn,fragmentation,deadline_risk,staleness_risk,score\n"
         .to_owned();
     for entry in &report.entries {
-        started(&mut out, report, entry, now_ms);
+        started(&mut out, report, entry);
         waiting(&mut out, report, entry);
     }
     out
 }
 
-fn started(out: &mut String, report: &Report, entry: &Entry, now_ms: u64) {
+fn started(out: &mut String, report: &Report, entry: &Entry) {
     let problem = &report.problem;
     for run in &entry.schedule.runs {
         let job = &problem.jobs[run.job];
@@ -91,8 +85,8 @@ fn started(out: &mut String, report: &Report, entry: &Entry, now_ms: u64) {
             quoted(&job.name),
             job.priority,
             span(run.gpus),
-            clock_time(run.start_ms + now_ms),
-            clock_time(run.end_ms + now_ms),
+            clock_time(run.start_ms + report.begin_ms),
+            clock_time(run.end_ms + report.begin_ms),
             if in_time(problem, run) { "yes" } else { "no" },
         );
     }

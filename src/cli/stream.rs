@@ -28,7 +28,7 @@ pub struct Streams {
         long,
         value_name = "SPEC",
         conflicts_with_all = [
-            "demand", "horizon", "step", "churn", "html", "online_budget", "offline_budget",
+            "demand", "records", "only_widths", "horizon", "step", "churn", "html", "online_budget", "offline_budget",
             "estimate_error", "run_error", "forecast_shift", "forecast_error", "forecast_margin",
             "check",
         ]
@@ -65,7 +65,8 @@ pub(super) fn run(
     shared: &Ladder,
     contenders: &[Contender],
 ) -> anyhow::Result<()> {
-    let (gpus, nodes, seed) = (shared.work.gpus, shared.work.nodes, shared.search.seed);
+    let (gpus, nodes) = (shared.work.gpus.unwrap_or(8), shared.work.nodes.unwrap_or(1));
+    let seed = shared.search.seed;
     anyhow::ensure!((2..=64).contains(&gpus), "--gpus is {gpus}; a stream needs 2 to 64 of a node");
     anyhow::ensure!(nodes > 0, "--nodes is 0; use 1 or more");
     let (problem, left_out, seed) = match spec {

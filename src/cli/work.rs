@@ -6,27 +6,34 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::plan::build::{self, Frame};
-use crate::sim::Problem;
-use crate::trace::{Source, Workload, parse_duration};
+use crate::plan::build::Frame;
+use crate::trace::{Fault, Faults, Source, Workload, parse_duration};
 
 /// What work there is, and on what it runs.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Work {
-    /// The job list: CSV, a Microsoft ITP trace, SWF, or the records of `sluice record`; `-` is
-    /// standard input.
+    /// The job list: CSV, a Microsoft ITP trace, SWF, the records of `sluice record`, or the
+    /// controller's log in JSON; `-` is standard input.
     #[arg(value_name = "JOBS", required = true)]
     pub jobs: Option<PathBuf>,
     /// Demand of the services in the list: CSV `job_id,time,gpus`.
     #[arg(long, value_name = "FILE")]
     pub demand: Option<PathBuf>,
-    /// GPUs of a node.
-    #[arg(long, default_value_t = 8)]
-    pub gpus: u32,
-    /// Nodes.
-    #[arg(long, default_value_t = 1)]
-    pub nodes: usize,
-    /// Where counting ends [default: 24h; the day of the last arrival for a trace].
+    /// What became of a job list in CSV: the records of `sluice record`, or the controller's log in
+    /// JSON. A job is the pod that bears its name.
+    #[arg(long, value_name = "FILE")]
+    pub records: Option<PathBuf>,
+    /// GPUs of a node [default: as the records say, else 8].
+    #[arg(long)]
+    pub gpus: Option<u32>,
+    /// Nodes [default: as many as the list names, else 1].
+    #[arg(long)]
+    pub nodes: Option<usize>,
+    /// Leave out jobs of other widths, for every policy alike: `1,8`.
+    #[arg(long, value_name = "GPUS", value_delimiter = ',')]
+    pub only_widths: Vec<u32>,
+    /// Where counting ends [default: 24h; the day of the last arrival for a trace; the end of
+    /// records].
     #[arg(long, value_parser = duration)]
     pub horizon: Option<u64>,
     /// The grid of time [default: 15m; 1s for a trace].
@@ -52,23 +59,46 @@ impl Work {
 
     /// Reads the files.
     pub fn workload(&self) -> anyhow::Result<Workload> {
-        let jobs = read(self.jobs.as_deref().context("there is no job list")?)?;
-        let demand = self.demand.as_deref().map(read).transpose()?;
-        let jobs = Source { name: &jobs.0, content: &jobs.1 };
-        let demand = demand.as_ref().map(|(name, content)| Source { name, content });
-        Ok(Workload::read(jobs, demand)?)
+        let file = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+        let jobs = file(&self.jobs)?.context("there is no job list")?;
+        let (demand, records) = (file(&self.demand)?, file(&self.records)?);
+        let faults = [Some(&jobs), demand.as_ref(), records.as_ref()];
+        let faults = faults.into_iter().flatten().filter_map(|file| file.not_utf8.clone());
+        let faults = Faults(faults.collect());
+        if !faults.is_empty() {
+            return Err(faults.into());
+        }
+        let (demand, records) = (demand.as_ref().map(File::source), records.as_ref());
+        let mut workload = Workload::read_all(jobs.source(), demand, records.map(File::source))?;
+        self.leave_out_other_widths(&mut workload);
+        Ok(workload)
     }
 
-    /// Reads the files and puts them on a grid of time.
-    pub fn problem(&self, now_ms: u64) -> anyhow::Result<Problem> {
-        Ok(build::problem(&self.workload()?, self.frame(now_ms))?)
+    fn leave_out_other_widths(&self, workload: &mut Workload) {
+        if self.only_widths.is_empty() {
+            return;
+        }
+        let before = workload.jobs.len();
+        workload.jobs.retain(|job| self.only_widths.contains(&job.min_gpus));
+        let left_out = before - workload.jobs.len();
+        if left_out > 0 {
+            let widths: Vec<String> = self.only_widths.iter().map(u32::to_string).collect();
+            workload.remarks.push(Fault {
+                file: self.jobs.as_deref().unwrap_or(Path::new("")).display().to_string(),
+                line: 0,
+                column: "min_gpus".to_owned(),
+                found: format!("{left_out} jobs of other widths, left out"),
+                allowed: format!("{} (--only-widths)", widths.join(", ")),
+            });
+        }
     }
 
-    /// The frame that the arguments ask for.
-    pub fn frame(&self, now_ms: u64) -> Frame {
+    /// The frame that the arguments ask for, of work from a moment on.
+    pub fn frame(&self, workload: &Workload, now_ms: u64) -> Frame {
+        let recorded = workload.nodes.iter().filter_map(|node| node.gpus).max();
         Frame {
-            gpus: self.gpus,
-            nodes: self.nodes,
+            gpus: self.gpus.or(recorded).unwrap_or(8),
+            nodes: self.nodes.unwrap_or_else(|| workload.nodes.len().max(1)),
             step_ms: self.step,
             horizon_ms: self.horizon,
             churn_limit: self.churn,
@@ -78,7 +108,21 @@ impl Work {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<(String, String)> {
+/// A file as it was read.
+struct File {
+    name: String,
+    content: String,
+    /// Where it is no text.
+    not_utf8: Option<Fault>,
+}
+
+impl File {
+    fn source(&self) -> Source<'_> {
+        Source { name: &self.name, content: &self.content }
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<File> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
     let read = if name == "-" {
@@ -87,8 +131,22 @@ fn read(path: &Path) -> anyhow::Result<(String, String)> {
         std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes))
     };
     read.with_context(|| format!("failed to read {name}"))?;
-    let content = String::from_utf8(bytes).with_context(|| format!("{name} is not UTF-8"))?;
-    Ok((name, content))
+    match String::from_utf8(bytes) {
+        Ok(content) => Ok(File { name, content, not_utf8: None }),
+        Err(error) => {
+            let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = good.iter().filter(|byte| **byte == b'\n').map(|_| 1).sum::<u64>() + 1;
+            let byte = error.as_bytes().get(good.len()).copied().unwrap_or_default();
+            let fault = Fault {
+                file: name.clone(),
+                line,
+                column: String::new(),
+                found: format!("the byte {byte:#04x}"),
+                allowed: "text in UTF-8".to_owned(),
+            };
+            Ok(File { name, content: String::new(), not_utf8: Some(fault) })
+        }
+    }
 }
 
 /// Writes a file that was asked for, if one was.

@@ -57,6 +57,15 @@ pub enum Error {
         /// The step.
         step_ms: u64,
     },
+    /// More nodes than figures can hold.
+    #[error("--nodes is {0}; use at most {NODES_MAX}")]
+    ManyNodes(usize),
+    /// Services are given their GPUs step by step.
+    #[error(
+        "{0} steps are too many for real-time services (at most {SERVICE_STEPS_MAX}): use a longer \
+         --step or a shorter --horizon"
+    )]
+    Steps(u64),
     /// Services are placed on one line of GPUs.
     #[error("{0} is a real-time service, and services are planned on one node: use --nodes 1")]
     ServiceNodes(String),
@@ -72,6 +81,11 @@ pub enum Error {
     },
 }
 
+/// With the longest horizon, the widest node and the highest priority, values still fit.
+const NODES_MAX: usize = 256;
+/// A year of minutes, four times over.
+const SERVICE_STEPS_MAX: u64 = 2_100_000;
+
 /// Makes a problem of a workload.
 pub fn problem(workload: &Workload, frame: Frame) -> Result<Problem, Error> {
     if !(1..=GpuSet::MAX).contains(&frame.gpus) {
@@ -80,14 +94,23 @@ pub fn problem(workload: &Workload, frame: Frame) -> Result<Problem, Error> {
     if frame.nodes == 0 {
         return Err(Error::Nodes);
     }
+    if frame.nodes > NODES_MAX {
+        return Err(Error::ManyNodes(frame.nodes));
+    }
     if let (Some(service), true) = (workload.services.first(), frame.nodes > 1) {
         return Err(Error::ServiceNodes(service.id.clone()));
     }
     let trace = workload.format != Format::Jobs;
     let step_ms = frame.step_ms.unwrap_or(if trace { 1_000 } else { 15 * MINUTE_MS });
-    let by_arrivals = (workload.last_arrival_ms() + 1).next_multiple_of(DAY_MS);
-    let horizon_ms = frame.horizon_ms.unwrap_or(if trace { by_arrivals } else { 24 * HOUR_MS });
-    let now_ms = frame.now_ms;
+    let now_ms = begin_ms(workload, frame);
+    let horizon_ms = frame.horizon_ms.unwrap_or_else(|| {
+        let end_ms = match workload.format {
+            Format::Jobs => 24 * HOUR_MS,
+            Format::Records => workload.end_ms.unwrap_or_default().max(now_ms + 1),
+            Format::Itp | Format::Swf => (workload.last_arrival_ms() + 1).next_multiple_of(DAY_MS),
+        };
+        end_ms.next_multiple_of(step_ms.max(1))
+    });
     let whole = |ms: u64| step_ms > 0 && ms.is_multiple_of(step_ms);
     if !whole(horizon_ms) || !whole(now_ms) || horizon_ms <= now_ms {
         return Err(Error::Grid { step_ms });
@@ -109,9 +132,22 @@ pub fn problem(workload: &Workload, frame: Frame) -> Result<Problem, Error> {
     for at in order {
         add(&mut problem, &workload.jobs[at], grid)?;
     }
+    if !workload.services.is_empty() && problem.steps() > SERVICE_STEPS_MAX {
+        return Err(Error::Steps(problem.steps()));
+    }
     problem.services = workload.services.iter().map(|s| service(s, grid, &problem)).collect();
     problem.services.sort_by_key(|service| std::cmp::Reverse(service.priority));
     Ok(problem)
+}
+
+/// When the play begins: at `now_ms`, or where a record of what happened begins, so that the time
+/// before it does not count as idle.
+pub fn begin_ms(workload: &Workload, frame: Frame) -> u64 {
+    if frame.now_ms > 0 || workload.format != Format::Records {
+        return frame.now_ms;
+    }
+    let step_ms = frame.step_ms.unwrap_or(1_000).max(1);
+    workload.first_arrival_ms() / step_ms * step_ms
 }
 
 #[derive(Clone, Copy)]
@@ -187,17 +223,22 @@ fn add(problem: &mut Problem, job: &crate::trace::Job, grid: Grid) -> Result<(),
     let made = Job { estimate_ms: rest(made.estimate_ms), run_ms: rest(made.run_ms), ..made };
     let gpus: GpuSet = job.actual.gpus.iter().copied().collect();
     let fault = |why| Error::Inherited { job: job.id.clone(), gpus: job.actual.gpus.clone(), why };
-    let taken = problem.inherited.iter().fold(GpuSet::EMPTY, |set, run| set.union(run.gpus));
+    let node = job.actual.node;
+    let beside = problem.inherited.iter().filter(|run| run.node == node);
+    let taken = beside.fold(GpuSet::EMPTY, |set, run| set.union(run.gpus));
     if gpus.is_empty() {
         return Err(fault("are not named: its row needs gpu_ids"));
     }
     if !gpus.is_within(GpuSet::first(problem.gpus)) {
         return Err(fault("are not all on the node"));
     }
+    if node >= problem.nodes {
+        return Err(fault("are on a node beyond --nodes"));
+    }
     if gpus.overlaps(taken) {
         return Err(fault("another running job has too"));
     }
-    let run = Run { job: problem.jobs.len(), node: 0, gpus, start_ms: 0, end_ms: made.run_ms };
+    let run = Run { job: problem.jobs.len(), node, gpus, start_ms: 0, end_ms: made.run_ms };
     problem.inherited.push(run);
     // It keeps the width that it has.
     problem.jobs.push(Job { width: gpus.count(), wider: Vec::new(), ..made });

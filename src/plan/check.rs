@@ -65,6 +65,7 @@ pub fn check(problem: &Problem, schedule: &Schedule) -> Vec<Violation> {
     check.runs();
     check.inherited();
     check.holders();
+    check.held();
     check.services();
     check.found
 }
@@ -80,7 +81,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn report(&mut self, rule: Rule, at_ms: u64, who: &str, detail: String) {
-        self.found.push(Violation { rule, at_ms, who: who.to_owned(), detail });
+        self.found.push(breach(rule, at_ms, who, detail));
     }
 
     fn runs(&mut self) {
@@ -114,9 +115,12 @@ impl Check<'_> {
                 let detail = format!("GPUs {:?} of node {}", run.gpus, run.node);
                 self.report(Rule::Contiguous, at, name, detail);
             }
-            if run.end_ms != at + takes {
+            if Some(run.end_ms) != at.checked_add(takes) {
                 let detail = format!("ends at {} ms, takes {takes} ms", run.end_ms);
                 self.report(Rule::Length, at, name, detail);
+            }
+            if self.schedule.rejected.contains(&run.job) {
+                self.report(Rule::Once, at, name, "it runs, and is said to be refused".into());
             }
             if !inherited && (at < job.arrival_ms || at >= problem.horizon_ms) {
                 let detail = format!("arrives at {} ms", job.arrival_ms);
@@ -148,7 +152,8 @@ impl Check<'_> {
             }
         }
         for held in &self.schedule.held {
-            let name = self.problem.services[held.service].name.as_str();
+            let service = self.problem.services.get(held.service);
+            let name = service.map_or("", |service| service.name.as_str());
             for gpu in held.gpus.iter() {
                 let line = by_gpu.entry((0, gpu)).or_default();
                 line.push((held.start_ms, held.end_ms, name));
@@ -166,33 +171,83 @@ impl Check<'_> {
         }
     }
 
-    fn services(&mut self) {
-        let Problem { step_ms, churn_limit, .. } = *self.problem;
-        for (at, service) in self.problem.services.iter().enumerate() {
-            let mut before: Option<GpuSet> = None;
-            for step in 0..self.problem.steps() {
-                let now_ms = step * step_ms;
-                let held = self.schedule.held.iter().filter(|held| {
-                    held.service == at && held.start_ms <= now_ms && now_ms < held.end_ms
-                });
-                let now = held.fold(GpuSet::EMPTY, |set, held| set.union(held.gpus));
-                let grown = before.map_or(0, |before| now.minus(before).count());
-                if grown > churn_limit {
-                    let detail = format!("{grown} new GPUs in one step, limit {churn_limit}");
-                    self.report(Rule::Churn, now_ms, &service.name, detail);
-                }
-                // More than demand is held only where the limit forbids to take it later at once.
-                let ahead = (step + 1..self.problem.steps()).any(|later| {
-                    let growth = u32::try_from(later - step).unwrap_or(u32::MAX);
-                    let most = churn_limit.saturating_mul(growth);
-                    service.forecast.at(later * step_ms) >= now.count().saturating_add(most)
-                });
-                if now.count() > service.demand.at(now_ms) && !ahead {
-                    let detail = format!("{} GPUs, more than it needs", now.count());
-                    self.report(Rule::Demand, now_ms, &service.name, detail);
-                }
-                before = Some(now);
+    /// That what services hold exists, and lies on the grid.
+    fn held(&mut self) {
+        let Problem { step_ms, horizon_ms, gpus, .. } = *self.problem;
+        for held in &self.schedule.held {
+            let at = held.start_ms;
+            let Some(service) = self.problem.services.get(held.service) else {
+                let who = format!("service {}", held.service);
+                self.report(Rule::Once, at, &who, "no such service".into());
+                continue;
+            };
+            if !held.gpus.is_within(GpuSet::first(gpus)) || held.gpus.is_empty() {
+                let detail = format!("GPUs {:?}", held.gpus);
+                self.report(Rule::Contiguous, at, &service.name, detail);
+            }
+            if !(at % step_ms == 0 && held.end_ms % step_ms == 0) {
+                self.report(Rule::Grid, at, &service.name, format!("steps are {step_ms} ms"));
+            }
+            if at >= held.end_ms || held.end_ms > horizon_ms {
+                let detail = format!("until {} ms", held.end_ms);
+                self.report(Rule::Begin, at, &service.name, detail);
             }
         }
     }
+
+    fn services(&mut self) {
+        for at in 0..self.problem.services.len() {
+            self.service(at);
+        }
+    }
+
+    /// Looks at one service step by step: by how much it grows, and whether it needs what it has.
+    fn service(&mut self, at: usize) {
+        let Problem { step_ms, churn_limit, .. } = *self.problem;
+        let service = &self.problem.services[at];
+        let reasons = self.ahead(at);
+        let mut spans: Vec<_> = self.schedule.held.iter().filter(|h| h.service == at).collect();
+        spans.sort_by_key(|held| held.start_ms);
+        let mut spans = spans.into_iter().peekable();
+        let mut holding: Vec<(u64, GpuSet)> = Vec::new();
+        let mut before: Option<GpuSet> = None;
+        for (step, ahead) in (0_u64..).zip(reasons) {
+            let now_ms = step * step_ms;
+            holding.retain(|(end_ms, _)| *end_ms > now_ms);
+            while let Some(held) = spans.next_if(|held| held.start_ms <= now_ms) {
+                holding.push((held.end_ms, held.gpus));
+            }
+            let now = holding.iter().fold(GpuSet::EMPTY, |set, (_, gpus)| set.union(*gpus));
+            let grown = before.map_or(0, |before| now.minus(before).count());
+            if grown > churn_limit {
+                let detail = format!("{grown} new GPUs in one step, limit {churn_limit}");
+                self.found.push(breach(Rule::Churn, now_ms, &service.name, detail));
+            }
+            let count = i64::from(now.count());
+            if count > i64::from(service.demand.at(now_ms)).max(ahead) {
+                let detail = format!("{count} GPUs, more than it needs");
+                self.found.push(breach(Rule::Demand, now_ms, &service.name, detail));
+            }
+            before = Some(now);
+        }
+    }
+
+    /// For each step, how many GPUs a service may hold only because the churn limit forbids to
+    /// take them when the forecast rises: each step until the rise, one limit less.
+    fn ahead(&self, at: usize) -> Vec<i64> {
+        let Problem { step_ms, churn_limit, .. } = *self.problem;
+        let forecast = &self.problem.services[at].forecast;
+        let steps = usize::try_from(self.problem.steps()).unwrap_or(usize::MAX);
+        let mut reasons = vec![i64::MIN; steps];
+        let mut later = i64::MIN;
+        for (step, reason) in (0..self.problem.steps()).rev().zip(reasons.iter_mut().rev()) {
+            *reason = later.saturating_sub(i64::from(churn_limit));
+            later = i64::from(forecast.at(step * step_ms)).max(*reason);
+        }
+        reasons
+    }
+}
+
+fn breach(rule: Rule, at_ms: u64, who: &str, detail: String) -> Violation {
+    Violation { rule, at_ms, who: who.to_owned(), detail }
 }

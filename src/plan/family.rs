@@ -110,10 +110,10 @@ impl Family {
         let services = self.service(&mut random).into_iter().collect();
         Workload {
             format: Format::Jobs,
-            origin_ms: None,
             jobs,
             services,
             columns: BTreeSet::from([Column::Priority, Column::Deadline, Column::ExpectedDuration]),
+            ..Workload::default()
         }
     }
 
@@ -185,7 +185,7 @@ impl Family {
             min_gpus: floor,
             max_gpus: peak,
             demand,
-            reserved: Vec::new(),
+            reserved: None,
             line: 0,
         })
     }

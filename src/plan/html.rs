@@ -113,7 +113,7 @@ fn explanations(out: &mut String, report: &Report) {
             let _ = writeln!(
                 out,
                 "<li>{} {} ({}): {}</li>",
-                clock_time(why.start_ms),
+                clock_time(report.begin_ms + why.start_ms),
                 escape(&report.problem.jobs[why.job].name),
                 why.reason,
                 why.score,

@@ -1,13 +1,12 @@
 //! Pure side: what a schedule is worth, each figure defined once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::Schedule;
-use super::realtime::taken_by_jobs;
 use crate::policy::GpuSet;
-use crate::sim::{Problem, Run};
+use crate::sim::{Curve, Problem, Run};
 
 /// Waits of one kind of work, in minutes, of the jobs that started.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
@@ -313,15 +312,41 @@ pub fn longest_run(set: GpuSet) -> u32 {
     length
 }
 
-/// GPUs that jobs hold and that services hold, at each step on the first node.
-pub fn used_by_step(problem: &Problem, schedule: &Schedule) -> Vec<(u32, u32)> {
-    let jobs = taken_by_jobs(problem, &schedule.runs);
-    let mut held = Cursor::new(schedule, problem.services.len());
-    let used = (0_u64..).zip(jobs).map(|(step, jobs)| {
-        held.advance(step * problem.step_ms);
-        (jobs.count(), held.now.iter().map(|gpus| gpus.count()).sum())
+/// GPUs on which a job runs or a service serves demand, on all nodes together, from each change on.
+pub fn in_use(problem: &Problem, schedule: &Schedule) -> Vec<(u64, u32)> {
+    let mut changes: BTreeMap<u64, i64> = BTreeMap::new();
+    for run in &schedule.runs {
+        let gpus = i64::from(run.gpus.count());
+        *changes.entry(run.start_ms).or_default() += gpus;
+        *changes.entry(run.end_ms).or_default() -= gpus;
+    }
+    for (at, service) in problem.services.iter().enumerate() {
+        let held = held_by(schedule, at);
+        let steps = held.steps().iter().chain(service.demand.steps()).map(|&(at, _)| at);
+        let times: BTreeSet<u64> = steps.collect();
+        let mut before = 0;
+        for time in times {
+            let serving = i64::from(held.at(time).min(service.demand.at(time)));
+            *changes.entry(time).or_default() += serving - before;
+            before = serving;
+        }
+    }
+    let mut used = 0;
+    let counted = changes.into_iter().map(|(at, change)| {
+        used += change;
+        (at, u32::try_from(used).unwrap_or_default())
     });
-    used.collect()
+    counted.filter(|(at, _)| *at < problem.horizon_ms).collect()
+}
+
+/// How many GPUs a service holds.
+fn held_by(schedule: &Schedule, service: usize) -> Curve {
+    let mut steps: BTreeMap<u64, u32> = BTreeMap::new();
+    for held in schedule.held.iter().filter(|held| held.service == service) {
+        steps.entry(held.end_ms).or_insert(0);
+        steps.insert(held.start_ms, held.gpus.count());
+    }
+    Curve::new(steps.into_iter().collect())
 }
 
 /// Milliseconds (of anything) as hours.

@@ -23,7 +23,7 @@ pub struct Held {
 }
 
 /// GPUs that jobs hold at each step before the horizon, on the first node.
-pub(super) fn taken_by_jobs(problem: &Problem, runs: &[Run]) -> Vec<GpuSet> {
+fn taken_by_jobs(problem: &Problem, runs: &[Run]) -> Vec<GpuSet> {
     let steps = usize::try_from(problem.steps()).unwrap_or(usize::MAX);
     let place = |ms: u64| usize::try_from(ms / problem.step_ms).unwrap_or(usize::MAX).min(steps);
     let mut taken = vec![GpuSet::EMPTY; steps];

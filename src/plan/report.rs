@@ -1,5 +1,6 @@
 //! Pure side: figures of several policies beside one another, for programs and for people.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
@@ -13,7 +14,7 @@ use super::explain::Reason;
 use super::metrics::{hours, to_f64};
 use super::score::Score;
 use crate::sim::Problem;
-use crate::trace::clock_time;
+use crate::trace::{Fault, clock_time};
 
 /// A policy that gave no schedule, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -41,6 +42,20 @@ pub struct Report {
     pub violations: Option<Vec<Vec<Violation>>>,
     /// Whether searches were ended early, so that the same seed gives other schedules.
     pub interrupted: bool,
+    /// When the play begins, on the clock of the job list.
+    pub begin_ms: u64,
+    /// What was left out of the input or assumed, and should be known.
+    pub remarks: Vec<Fault>,
+}
+
+/// Notes on the input that people are shown.
+const REMARKS_SHOWN: usize = 5;
+/// Types of work whose waits fit beside one another on a terminal.
+const KINDS_SHOWN: usize = 8;
+
+/// What part of the upper bound was reached.
+fn share(entry: &Entry, bound: &Bound) -> f64 {
+    if bound.value_done > 0.0 { entry.metrics.value_done / bound.value_done } else { 1.0 }
 }
 
 /// Minutes, whole where they are.
@@ -71,15 +86,16 @@ struct RunView<'a> {
     score: Option<Score>,
 }
 
-fn runs<'a>(problem: &'a Problem, entry: &Entry) -> Vec<RunView<'a>> {
+fn runs<'a>(problem: &'a Problem, entry: &Entry, begin_ms: u64) -> Vec<RunView<'a>> {
+    let whys: BTreeMap<usize, _> = entry.explanations.iter().map(|why| (why.job, why)).collect();
     let view = |run: &crate::sim::Run| {
-        let why = entry.explanations.iter().find(|why| why.job == run.job);
+        let why = whys.get(&run.job);
         RunView {
             job_id: &problem.jobs[run.job].name,
             node: (problem.nodes > 1).then_some(run.node),
             gpus: run.gpus.iter().collect(),
-            start_min: Minutes(run.start_ms),
-            end_min: Minutes(run.end_ms),
+            start_min: Minutes(run.start_ms + begin_ms),
+            end_min: Minutes(run.end_ms + begin_ms),
             reason: why.map(|why| why.reason),
             score: why.map(|why| why.score),
         }
@@ -87,13 +103,13 @@ fn runs<'a>(problem: &'a Problem, entry: &Entry) -> Vec<RunView<'a>> {
     entry.schedule.runs.iter().map(view).collect()
 }
 
-fn services<'a>(problem: &'a Problem, schedule: &Schedule) -> Vec<RunView<'a>> {
+fn services<'a>(problem: &'a Problem, schedule: &Schedule, begin_ms: u64) -> Vec<RunView<'a>> {
     let view = |held: &super::realtime::Held| RunView {
         job_id: &problem.services[held.service].name,
         node: None,
         gpus: held.gpus.iter().collect(),
-        start_min: Minutes(held.start_ms),
-        end_min: Minutes(held.end_ms),
+        start_min: Minutes(held.start_ms + begin_ms),
+        end_min: Minutes(held.end_ms + begin_ms),
         reason: None,
         score: None,
     };
@@ -113,12 +129,14 @@ impl Report {
         for (at, entry) in self.entries.iter().enumerate() {
             let mut object = serde_json::to_value(&entry.metrics)?;
             object["name"] = json!(entry.name);
-            object["schedule"] = serde_json::to_value(runs(problem, entry))?;
-            object["services"] = serde_json::to_value(services(problem, &entry.schedule))?;
+            object["schedule"] = serde_json::to_value(runs(problem, entry, self.begin_ms))?;
+            object["services"] =
+                serde_json::to_value(services(problem, &entry.schedule, self.begin_ms))?;
             let rejected = entry.schedule.rejected.iter().map(|&job| &problem.jobs[job].name);
             object["rejected"] = json!(rejected.collect::<Vec<_>>());
             if let Some(bound) = &self.bound {
                 object["upper_bound"] = json!(bound.value_done);
+                object["share_of_upper_bound"] = json!(share(entry, bound));
             }
             if let Some(violations) = &self.violations {
                 object["violations"] = json!(violations[at]);
@@ -133,7 +151,8 @@ impl Report {
                 "gpus": problem.gpus,
                 "nodes": problem.nodes,
                 "step_min": Minutes(problem.step_ms),
-                "horizon_min": Minutes(problem.horizon_ms),
+                "begin_min": Minutes(self.begin_ms),
+                "horizon_min": Minutes(self.begin_ms + problem.horizon_ms),
                 "churn_limit": problem.churn_limit,
                 "jobs": problem.jobs.len(),
                 "services": problem.services.len(),
@@ -142,6 +161,7 @@ impl Report {
             "bound": self.bound,
             "policies": policies,
             "skipped": self.skipped,
+            "remarks": self.remarks,
         }))
     }
 
@@ -150,11 +170,12 @@ impl Report {
         let mut out = self.heading();
         let _ = writeln!(
             out,
-            "\n{:<20} {:>6} {:>7} {:>10} {:>6} {:>7} {:>7} {:>7} {:>6} {:>6}",
+            "\n{:<20} {:>6} {:>7} {:>10} {:>6} {:>6} {:>7} {:>7} {:>7} {:>6} {:>6}",
             "policy",
             "util",
             "value",
             "by deadln",
+            "bound",
             "short",
             "started",
             "missed",
@@ -163,26 +184,7 @@ impl Report {
             "churn"
         );
         for entry in &self.entries {
-            let m = &entry.metrics;
-            let (waited, started) = m.waits.values().fold((0.0, 0_u32), |(sum, all), waits| {
-                let started = u32::try_from(waits.started).unwrap_or(u32::MAX);
-                (sum + waits.mean_min * f64::from(started), all + started)
-            });
-            let mean_wait_h = waited / f64::from(started.max(1)) / 60.0;
-            let _ = writeln!(
-                out,
-                "{:<20} {:>5.1}% {:>7.0} {:>10.0} {:>6.2} {:>7} {:>7} {:>6.1}h {:>6.1} {:>6}",
-                entry.name,
-                m.utilisation * 100.0,
-                m.value_gpu_hours,
-                m.value_done,
-                m.rt_shortfall_gpu_hours,
-                m.jobs_started,
-                m.deadline_misses,
-                mean_wait_h,
-                m.fragmented_gpu_hours,
-                m.realtime.churn,
-            );
+            self.row(&mut out, entry);
         }
         if let Some(bound) = &self.bound {
             let _ = writeln!(
@@ -199,9 +201,11 @@ impl Report {
         }
         out.push_str(
             "\nutil: GPU-time with a job or served demand. value: priority x GPU-hours run.\n\
-             by deadln: the same of jobs done by their deadline. short: GPU-hours of demand not\n\
-             served. frag: GPU-hours free but apart while a job waited that would fit together.\n",
+             by deadln: the same of jobs done by their deadline, and bound: as a share of the\n\
+             upper bound. short: GPU-hours of demand not served. mean w: mean wait of what\n\
+             started. frag: GPU-hours free but apart while a job waited that would fit together.\n",
         );
+        self.waits(&mut out);
         if self.interrupted {
             out.push_str("interrupted: planners show the best that they had found by then\n");
         }
@@ -210,20 +214,76 @@ impl Report {
         out
     }
 
+    fn row(&self, out: &mut String, entry: &Entry) {
+        let m = &entry.metrics;
+        let (waited, started) = m.waits.values().fold((0.0, 0_u32), |(sum, all), waits| {
+            let started = u32::try_from(waits.started).unwrap_or(u32::MAX);
+            (sum + waits.mean_min * f64::from(started), all + started)
+        });
+        let bound = self
+            .bound
+            .as_ref()
+            .map_or_else(String::new, |bound| format!("{:.1}%", share(entry, bound) * 100.0));
+        let _ = writeln!(
+            out,
+            "{:<20} {:>5.1}% {:>7.0} {:>10.0} {:>6} {:>6.2} {:>7} {:>7} {:>6.1}h {:>6.1} {:>6}",
+            entry.name,
+            m.utilisation * 100.0,
+            m.value_gpu_hours,
+            m.value_done,
+            bound,
+            m.rt_shortfall_gpu_hours,
+            m.jobs_started,
+            m.deadline_misses,
+            waited / f64::from(started.max(1)) / 60.0,
+            m.fragmented_gpu_hours,
+            m.realtime.churn,
+        );
+    }
+
+    /// Median and longest wait of each type of work, where there are few enough types for a table.
+    fn waits(&self, out: &mut String) {
+        let kinds: BTreeSet<&String> =
+            self.entries.iter().flat_map(|entry| entry.metrics.waits.keys()).collect();
+        if !(2..=KINDS_SHOWN).contains(&kinds.len()) {
+            return;
+        }
+        let _ = write!(out, "\n{:<20}", "wait, median/longest");
+        for kind in &kinds {
+            let _ = write!(out, " {:>13}", kind.chars().take(13).collect::<String>());
+        }
+        for entry in &self.entries {
+            let _ = write!(out, "\n{:<20}", entry.name);
+            for kind in &kinds {
+                let waits = entry.metrics.waits.get(*kind);
+                let cell = waits.filter(|waits| waits.started > 0).map(|waits| {
+                    format!("{:.1}/{:.1} h", waits.median_min / 60.0, waits.max_min / 60.0)
+                });
+                let _ = write!(out, " {:>13}", cell.unwrap_or_else(|| "none ran".to_owned()));
+            }
+        }
+        out.push('\n');
+    }
+
     pub(super) fn heading(&self) -> String {
         let problem = &self.problem;
         let demand = problem.demand();
         let horizon = problem.horizon_ms;
-        let asked: u64 = problem.jobs.iter().map(|job| job.run_ms * u64::from(job.width)).sum();
+        let asked = problem.jobs.iter().map(|job| hours(job.run_ms) * f64::from(job.width));
+        let asked: f64 = asked.sum();
         let nodes =
             if problem.nodes == 1 { String::new() } else { format!("{} x ", problem.nodes) };
         let mut out = format!(
-            "{} jobs on {nodes}{} GPUs until {}, steps of {}: {:.0} GPU-hours asked of {:.0}",
-            problem.jobs.len(),
+            "{} on {nodes}{} GPUs until {}, steps of {}: {:.0} GPU-hours asked of {:.0}",
+            if problem.jobs.len() == 1 {
+                "1 job".to_owned()
+            } else {
+                format!("{} jobs", problem.jobs.len())
+            },
             problem.gpus,
-            clock_time(horizon),
+            clock_time(self.begin_ms + horizon),
             clock_time(problem.step_ms),
-            hours(asked),
+            asked,
             hours(problem.capacity_ms()),
         );
         if !problem.services.is_empty() {
@@ -236,7 +296,20 @@ impl Report {
                  (what a reservation of the peak costs)"
             );
         }
+        let beyond = problem.jobs.iter().filter(|job| job.arrival_ms >= horizon).count();
+        if beyond > 0 {
+            let _ = write!(
+                out,
+                "\n{beyond} of the jobs arrive at or after the horizon and cannot start: see --horizon"
+            );
+        }
         out.push('\n');
+        for fault in self.remarks.iter().take(REMARKS_SHOWN) {
+            let _ = writeln!(out, "note: {fault}");
+        }
+        if let more @ 1.. = self.remarks.len().saturating_sub(REMARKS_SHOWN) {
+            let _ = writeln!(out, "note: … and {more} more (--json has all)");
+        }
         out
     }
 

@@ -100,7 +100,7 @@ fn sort(mut records: Vec<Record>) -> Sorted {
                 sorted.lists.entry(node).or_default().insert(gpus);
             }
             Record::Phase { .. } => {}
-            Record::Pod { pod, uid, shape, gpus, created_ms, admitted_ms, bound_ms } => {
+            Record::Pod { pod, uid, shape, gpus, created_ms, admitted_ms, bound_ms, .. } => {
                 let draft = sorted.pods.entry(uid).or_default();
                 draft.names.insert(pod);
                 draft.shapes.insert(shape);

@@ -17,7 +17,7 @@
 //! {"event":"start","pod":"demo/a","uid":"1f..","gpus":["gpu-3"],"node":"n1","time_ms":1000}
 //! {"event":"end","pod":"demo/a","uid":"1f..","time_ms":9000,"exit":0}
 //! {"event":"pod","pod":"demo/a","uid":"1f..","shape":"small","created_ms":900,
-//!  "admitted_ms":950,"bound_ms":960}                                    optional, on one line
+//!  "admitted_ms":950,"bound_ms":960,"priority":5,"limit_ms":9000}       optional, on one line
 //! {"event":"phase","node":"n1","phase":"Draining","for":"demo/b","time_ms":2000}   optional
 //! {"event":"node","node":"n1","gpus":["gpu-0","gpu-1","gpu-2","gpu-3"]}            optional
 //! ```

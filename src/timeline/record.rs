@@ -49,6 +49,12 @@ pub enum Record {
         /// When it was bound to a node.
         #[serde(default)]
         bound_ms: Option<u64>,
+        /// `spec.priority`.
+        #[serde(default)]
+        priority: Option<i64>,
+        /// The longest that it may run: `spec.activeDeadlineSeconds`.
+        #[serde(default)]
+        limit_ms: Option<u64>,
     },
     /// A container began, and saw these GPUs.
     Start {

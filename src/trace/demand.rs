@@ -1,6 +1,6 @@
 //! Pure side: how many GPUs a service needs from when on: `job_id,time,gpus`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::jobs::gpus;
 use super::table::Table;
@@ -66,8 +66,13 @@ impl Curves {
     }
 
     /// Reports what belongs to no service, or says two things about one moment.
-    pub(super) fn report_unused(&self, file: &str, faults: &mut Faults) {
-        for (service, curve) in &self.by_service {
+    pub(super) fn report_unused(
+        &self,
+        file: &str,
+        services: &BTreeSet<String>,
+        faults: &mut Faults,
+    ) {
+        for (service, curve) in self.by_service.iter().filter(|(id, _)| !services.contains(*id)) {
             let line = curve.values().map(|(_, line)| *line).min().unwrap_or_default();
             let allowed = "a job of the list whose expected_duration is demand-curve";
             faults.add(file, line, "job_id", format!("{service:?}"), allowed);

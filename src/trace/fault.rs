@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 /// One thing that is wrong.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Fault {
     /// The file.
     pub file: String,
-    /// The line, from 1.
+    /// The line, from 1; zero where none is to blame.
     pub line: u64,
     /// The column's name; empty where the whole line is meant.
     pub column: String,
@@ -19,7 +21,12 @@ pub struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: ", self.file, self.line)?;
+        write!(f, "{}:", self.file)?;
+        // Some things are nowhere in particular.
+        if self.line > 0 {
+            write!(f, "{}:", self.line)?;
+        }
+        write!(f, " ")?;
         if !self.column.is_empty() {
             write!(f, "column {}: ", self.column)?;
         }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::table::{Row, Table};
 use super::time::{DURATION, MOMENT, Moment, parse_duration, parse_moment};
-use super::{Actual, Column, DAY_MS, Faults, Format, Job, Outcome, Service, Source, Workload};
+use super::{
+    Actual, Column, DAY_MS, Faults, Format, Job, Node, Outcome, Service, Source, Workload,
+};
 use super::{demand, fault::Fault};
 
 const REQUIRED: [&str; 8] = [
@@ -17,7 +19,7 @@ const REQUIRED: [&str; 8] = [
     "max_gpus",
     "expected_duration",
 ];
-const OPTIONAL: [&str; 5] = ["user", "actual_start", "actual_end", "gpu_ids", "outcome"];
+const OPTIONAL: [&str; 6] = ["user", "actual_start", "actual_end", "node", "gpu_ids", "outcome"];
 /// What stands in place of a duration where a demand curve says when GPUs are needed.
 const CURVE: &str = "demand-curve";
 
@@ -40,6 +42,7 @@ struct Draft {
     expected_ms: Option<u64>,
     start: Option<Moment>,
     end: Option<Moment>,
+    node: Option<String>,
     gpus: Vec<u32>,
     outcome: Option<Outcome>,
     line: u64,
@@ -51,14 +54,15 @@ pub(super) fn read(
     demand: Option<Source<'_>>,
     faults: &mut Faults,
 ) -> Workload {
-    let drafts = Table::read(source, &REQUIRED, &OPTIONAL, faults)
-        .map(|table| table.rows().filter_map(|row| draft(&row, faults)).collect::<Vec<_>>())
-        .unwrap_or_default();
+    let table = Table::read(source, &REQUIRED, &OPTIONAL, faults);
+    let rows = || table.iter().flat_map(Table::rows);
+    let drafts: Vec<Draft> = rows().filter_map(|row| draft(&row, faults)).collect();
     let mut seen = BTreeMap::new();
-    for draft in &drafts {
-        if let Some(first) = seen.insert(&draft.id, draft.line) {
-            let found = format!("{:?} again (first in line {first})", draft.id);
-            faults.add(source.name, draft.line, "job_id", found, "each job once");
+    for row in rows() {
+        let id = row.get("job_id");
+        if let Some(first) = seen.insert(id.to_owned(), row.line).filter(|_| !id.is_empty()) {
+            let found = format!("{id:?} again (before in line {first})");
+            faults.add(source.name, row.line, "job_id", found, "each job once");
         }
     }
     let steps = demand.map(|demand| demand::read(demand, faults)).unwrap_or_default();
@@ -67,26 +71,30 @@ pub(super) fn read(
         Moment::Relative(ms) => ms,
         Moment::Absolute(ms) => ms.saturating_sub(origin_ms.unwrap_or_default()),
     };
-    let columns = columns(&drafts);
+    let nodes: BTreeSet<String> = drafts.iter().filter_map(|draft| draft.node.clone()).collect();
     let mut workload = Workload {
         format: Format::Jobs,
         origin_ms,
-        jobs: Vec::new(),
-        services: Vec::new(),
-        columns,
+        columns: columns(&drafts),
+        nodes: nodes.into_iter().map(|name| Node { name, gpus: None }).collect(),
+        ..Workload::default()
     };
     let mut curves = demand::Curves::new(steps, at);
     for draft in drafts {
-        order(&draft, source.name, at, faults);
         if let Some(expected_ms) = draft.expected_ms {
-            workload.jobs.push(job(draft, expected_ms, at));
+            let node =
+                workload.nodes.iter().position(|node| Some(&node.name) == draft.node.as_ref());
+            workload.jobs.push(job(draft, expected_ms, node, at));
         } else {
             let service = service(draft, at, &mut curves, source.name, demand, faults);
             workload.services.push(service);
         }
     }
     if let Some(demand) = demand {
-        curves.report_unused(demand.name, faults);
+        // The demand of a service whose own row is at fault belongs to somebody all the same.
+        let services = rows().filter(|row| row.get("expected_duration") == CURVE);
+        let services = services.map(|row| row.get("job_id").to_owned()).collect();
+        curves.report_unused(demand.name, &services, faults);
     }
     workload
 }
@@ -113,18 +121,14 @@ fn draft(row: &Row<'_>, faults: &mut Faults) -> Option<Draft> {
     let max = row.need("max_gpus", GPUS, faults, gpus);
     let start = row.may("actual_start", MOMENT, faults, parse_moment);
     let end = row.may("actual_end", MOMENT, faults, parse_moment);
+    let node = row.get("node");
     let ids = row.may("gpu_ids", GPU_IDS, faults, gpu_ids);
     let outcome = row.may("outcome", OUTCOME, faults, outcome);
     let user = row.get("user");
+    order(row, [arrival, deadline.flatten(), start.flatten(), end.flatten()], faults);
+    width(row, (min, max), expected, faults);
+    record(row, ids.as_ref().and_then(Option::as_ref), (min, max), faults);
     let (min_gpus, max_gpus, expected_ms) = (min?, max?, expected?);
-    if min_gpus > max_gpus {
-        row.fault("min_gpus", &format!("at most max_gpus, which is {max_gpus}"), faults);
-        return None;
-    }
-    if min_gpus == 0 && expected_ms.is_some() {
-        row.fault("min_gpus", "1 or more for a job (0 only for a demand-curve)", faults);
-        return None;
-    }
     Some(Draft {
         id: id?,
         kind: kind?,
@@ -137,6 +141,7 @@ fn draft(row: &Row<'_>, faults: &mut Faults) -> Option<Draft> {
         expected_ms,
         start: start?,
         end: end?,
+        node: (!node.is_empty()).then(|| node.to_owned()),
         gpus: ids?.unwrap_or_default(),
         outcome: outcome?,
         line: row.line,
@@ -184,6 +189,7 @@ fn columns(drafts: &[Draft]) -> BTreeSet<Column> {
             (draft.deadline.is_some(), Column::Deadline),
             (draft.start.is_some(), Column::ActualStart),
             (draft.end.is_some(), Column::ActualEnd),
+            (draft.node.is_some(), Column::Node),
             (!draft.gpus.is_empty(), Column::GpuIds),
             (draft.outcome.is_some(), Column::Outcome),
             (draft.user.is_some(), Column::User),
@@ -193,27 +199,88 @@ fn columns(drafts: &[Draft]) -> BTreeSet<Column> {
     columns
 }
 
-fn order(draft: &Draft, file: &str, at: impl Fn(Moment) -> u64, faults: &mut Faults) {
-    let arrival = at(draft.arrival);
-    if draft.deadline.is_some_and(|deadline| at(deadline) <= arrival) {
-        faults.add(file, draft.line, "deadline", "not after arrival_time", "a later time");
-    }
-    if draft.start.is_some_and(|start| at(start) < arrival) {
-        faults.add(file, draft.line, "actual_start", "before arrival_time", "not before it");
-    }
-    match (draft.start, draft.end) {
-        (Some(start), Some(end)) if at(end) < at(start) => {
-            faults.add(file, draft.line, "actual_end", "before actual_start", "not before it");
-        }
-        (None, Some(_)) if draft.outcome != Some(Outcome::Cancelled) => {
-            let allowed = "actual_start too, unless the job was cancelled while it waited";
-            faults.add(file, draft.line, "actual_end", "an end without a start", allowed);
-        }
-        _ => {}
+/// Whether one moment is known to be before another. A moment with a date and one without have no
+/// order; that they stand in one list is a fault of its own.
+fn before(one: Moment, other: Moment) -> bool {
+    match (one, other) {
+        (Moment::Relative(one), Moment::Relative(other))
+        | (Moment::Absolute(one), Moment::Absolute(other)) => one < other,
+        _ => false,
     }
 }
 
-fn job(draft: Draft, expected_ms: u64, at: impl Fn(Moment) -> u64) -> Job {
+/// Arrival, deadline, start and end must follow one another.
+fn order(row: &Row<'_>, [arrival, deadline, start, end]: [Option<Moment>; 4], faults: &mut Faults) {
+    let both = |one: Option<Moment>, other: Option<Moment>| one.zip(other);
+    if both(deadline, arrival).is_some_and(|(by, from)| before(by, from) || by == from) {
+        let allowed = format!("a time after arrival_time, which is {}", row.get("arrival_time"));
+        row.fault("deadline", &allowed, faults);
+    }
+    if both(start, arrival).is_some_and(|(start, arrival)| before(start, arrival)) {
+        let allowed = format!("no time before arrival_time, which is {}", row.get("arrival_time"));
+        row.fault("actual_start", &allowed, faults);
+    }
+    if both(end, start).is_some_and(|(end, start)| before(end, start)) {
+        let allowed = format!("no time before actual_start, which is {}", row.get("actual_start"));
+        row.fault("actual_end", &allowed, faults);
+    }
+}
+
+/// A job has at least one GPU, and nobody more at the least than at the most.
+#[expect(clippy::option_option, reason = "unread, a service and a job are three cases")]
+fn width(
+    row: &Row<'_>,
+    (min, max): (Option<u32>, Option<u32>),
+    expected: Option<Option<u64>>,
+    faults: &mut Faults,
+) {
+    if let Some((min, max)) = min.zip(max).filter(|(min, max)| min > max) {
+        let allowed = format!("at most max_gpus, which is {max} (and not {min})");
+        row.fault("min_gpus", &allowed, faults);
+    }
+    if min == Some(0) && matches!(expected, Some(Some(_))) {
+        row.fault("min_gpus", "1 or more for a job (0 only for a demand-curve)", faults);
+    }
+}
+
+/// What really happened must not contradict itself.
+fn record(
+    row: &Row<'_>,
+    gpus: Option<&Vec<u32>>,
+    (min, max): (Option<u32>, Option<u32>),
+    faults: &mut Faults,
+) {
+    if row.get("expected_duration") == CURVE {
+        // A service is not started or ended; its GPUs are those that are kept for it, on the node
+        // that is first by name.
+        for column in ["actual_start", "actual_end", "node", "outcome"] {
+            if !row.get(column).is_empty() {
+                row.fault(column, "nothing for a demand-curve", faults);
+            }
+        }
+        return;
+    }
+    let outcome = row.get("outcome").to_ascii_lowercase();
+    let (start, end) = (row.get("actual_start"), row.get("actual_end"));
+    if start.is_empty() && !end.is_empty() && outcome != "cancelled" {
+        let allowed = "actual_start too, unless the job was cancelled while it waited";
+        row.fault("actual_end", allowed, faults);
+    }
+    if outcome == "running" && !end.is_empty() {
+        row.fault("actual_end", "nothing while the job is running", faults);
+    }
+    let Some(gpus) = gpus else { return };
+    if start.is_empty() {
+        row.fault("gpu_ids", "nothing without actual_start", faults);
+    }
+    let count = u32::try_from(gpus.len()).unwrap_or(u32::MAX);
+    if let Some((min, max)) = min.zip(max).filter(|(min, max)| !(*min..=*max).contains(&count)) {
+        let allowed = format!("{min} to {max} GPUs, as min_gpus and max_gpus say");
+        row.fault("gpu_ids", &allowed, faults);
+    }
+}
+
+fn job(draft: Draft, expected_ms: u64, node: Option<usize>, at: impl Fn(Moment) -> u64) -> Job {
     Job {
         id: draft.id,
         kind: draft.kind,
@@ -227,6 +294,7 @@ fn job(draft: Draft, expected_ms: u64, at: impl Fn(Moment) -> u64) -> Job {
         actual: Actual {
             start_ms: draft.start.map(&at),
             end_ms: draft.end.map(&at),
+            node: node.unwrap_or_default(),
             gpus: draft.gpus,
             outcome: draft.outcome,
         },
@@ -257,7 +325,7 @@ fn service(
         min_gpus: draft.min_gpus,
         max_gpus: draft.max_gpus,
         demand,
-        reserved: draft.gpus,
+        reserved: Some(draft.gpus).filter(|gpus| !gpus.is_empty()),
         line: draft.line,
     }
 }

@@ -5,10 +5,12 @@
 //! wrong with a file is a [`Fault`] that names file, line, column, what was found and what is
 //! allowed; all of them are reported at once, and a workload with a fault is not used.
 
+mod decisions;
 mod demand;
 mod fault;
 mod itp;
 mod jobs;
+mod join;
 mod records;
 mod swf;
 mod table;
@@ -21,6 +23,9 @@ use serde::Serialize;
 pub use fault::{Fault, Faults};
 pub use time::{DAY_MS, HOUR_MS, MINUTE_MS, clock_time, parse_clock, parse_duration};
 
+/// No job of a trace asks for more.
+const GPUS_MAX: u32 = 100_000;
+
 /// One file, as given and as read.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
@@ -31,10 +36,11 @@ pub struct Source<'a> {
 }
 
 /// The layout of a job list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
     /// CSV with the columns of docs/planning.md.
+    #[default]
     Jobs,
     /// CSV of the Microsoft ITP traces: `job_id, submission_time, duration, num_gpu`.
     Itp,
@@ -47,13 +53,14 @@ pub enum Format {
 impl Format {
     /// Recognises a layout by the first line that says something.
     pub fn of(content: &str) -> Self {
-        let line = content.lines().map(str::trim).find(|line| !line.is_empty());
+        let lines = content.trim_start_matches('\u{feff}').lines().map(str::trim);
+        let line = lines.into_iter().find(|line| !line.is_empty() && !line.starts_with('#'));
         let line = line.unwrap_or_default();
         if line.starts_with('{') {
             Self::Records
         } else if line.starts_with(';') || swf::looks_like(line) {
             Self::Swf
-        } else if line.contains("submission_time") {
+        } else if line.to_ascii_lowercase().contains("submission_time") {
             Self::Itp
         } else {
             Self::Jobs
@@ -75,6 +82,8 @@ pub enum Column {
     ActualStart,
     /// When it really ended.
     ActualEnd,
+    /// On which node it ran.
+    Node,
     /// On which GPUs it ran, or which were reserved for a service.
     GpuIds,
     /// How it ended.
@@ -92,6 +101,7 @@ impl Column {
             Self::ExpectedDuration => "expected_duration",
             Self::ActualStart => "actual_start",
             Self::ActualEnd => "actual_end",
+            Self::Node => "node",
             Self::GpuIds => "gpu_ids",
             Self::Outcome => "outcome",
             Self::User => "user",
@@ -120,6 +130,8 @@ pub struct Actual {
     pub start_ms: Option<u64>,
     /// When it ended.
     pub end_ms: Option<u64>,
+    /// On which node, by its place in [`Workload::nodes`]; zero where no node is named.
+    pub node: usize,
     /// On which GPUs.
     pub gpus: Vec<u32>,
     /// How it ended.
@@ -181,14 +193,23 @@ pub struct Service {
     pub max_gpus: u32,
     /// GPUs in demand from a moment on, in ascending order of time.
     pub demand: Vec<(u64, u32)>,
-    /// GPUs that were reserved for it.
-    pub reserved: Vec<u32>,
+    /// GPUs that were reserved for it, where that is known.
+    pub reserved: Option<Vec<u32>>,
     /// Where it stands in the file.
     pub line: u64,
 }
 
-/// What work there was.
+/// A node that a file names.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// How many GPUs it has, where the file says so.
+    pub gpus: Option<u32>,
+}
+
+/// What work there was.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Workload {
     /// The layout that it was read from.
     pub format: Format,
@@ -200,14 +221,31 @@ pub struct Workload {
     pub services: Vec<Service>,
     /// What the file tells for at least one job.
     pub columns: BTreeSet<Column>,
+    /// The nodes that it names, by name.
+    pub nodes: Vec<Node>,
+    /// The end of what is recorded, where the file is a record of what happened.
+    pub end_ms: Option<u64>,
+    /// What is no fault and should be known: what was left out, and what was assumed.
+    pub remarks: Vec<Fault>,
 }
 
 impl Workload {
     /// Reads a job list, and the demand of its services.
     pub fn read(jobs: Source<'_>, demand: Option<Source<'_>>) -> Result<Self, Faults> {
+        Self::read_all(jobs, demand, None)
+    }
+
+    /// Reads a job list, the demand of its services, and the records of what became of it.
+    pub fn read_all(
+        jobs: Source<'_>,
+        demand: Option<Source<'_>>,
+        records: Option<Source<'_>>,
+    ) -> Result<Self, Faults> {
         let mut faults = Faults::default();
-        let format = Format::of(jobs.content);
-        let workload = match format {
+        let content = jobs.content.trim_start_matches('\u{feff}');
+        let jobs = Source { content, ..jobs };
+        let format = Format::of(content);
+        let mut workload = match format {
             Format::Jobs => jobs::read(jobs, demand, &mut faults),
             Format::Itp => itp::read(jobs, &mut faults),
             Format::Swf => swf::read(jobs, &mut faults),
@@ -216,10 +254,23 @@ impl Workload {
         if let (true, Some(demand)) = (format != Format::Jobs, demand) {
             faults.add(demand.name, 1, "", "a demand file", "none: this layout has no services");
         }
+        if let Some(records) = records {
+            if format == Format::Jobs {
+                let history = records::read(records, &mut faults);
+                join::join(&mut workload, history, records.name, &mut faults);
+            } else {
+                faults.add(records.name, 1, "", "records", "none beside such a list, only CSV");
+            }
+        }
         if workload.jobs.is_empty() && workload.services.is_empty() && faults.is_empty() {
             faults.add(jobs.name, 1, "", "no job at all", "at least one job or service");
         }
         if faults.is_empty() { Ok(workload) } else { Err(faults) }
+    }
+
+    /// The moment of the first arrival.
+    pub fn first_arrival_ms(&self) -> u64 {
+        self.jobs.iter().map(|job| job.arrival_ms).min().unwrap_or_default()
     }
 
     /// The moment of the last arrival.

@@ -4,7 +4,7 @@
 //! 2 submit time, 3 wait time, 4 run time, 5 allocated processors, 8 requested processors,
 //! 9 requested time, 11 status, 12 user, 15 queue. A processor is taken for a GPU.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Actual, Column, Faults, Format, Job, Outcome, Source, Workload};
 
@@ -21,13 +21,18 @@ pub(super) fn looks_like(line: &str) -> bool {
 /// Reads such a list.
 pub(super) fn read(source: Source<'_>, faults: &mut Faults) -> Workload {
     let mut columns = BTreeSet::from([Column::ExpectedDuration]);
-    let mut jobs = Vec::new();
+    let (mut jobs, mut left_out) = (Vec::new(), Faults::default());
+    let mut seen = BTreeMap::new();
     for (line, text) in (1..).zip(source.content.lines()) {
         let text = text.trim();
         if text.is_empty() || text.starts_with(';') {
             continue;
         }
-        if let Some(job) = job(source.name, line, text, faults) {
+        if let Some(job) = job(source.name, line, text, faults, &mut left_out) {
+            if let Some(first) = seen.insert(job.id.clone(), line) {
+                let found = format!("{} again (before in line {first})", job.id);
+                faults.add(source.name, line, "1 (job)", found, "each job once");
+            }
             columns.extend(job.actual.start_ms.map(|_| Column::ActualStart));
             columns.extend(job.actual.end_ms.map(|_| Column::ActualEnd));
             columns.extend(job.actual.outcome.map(|_| Column::Outcome));
@@ -35,10 +40,18 @@ pub(super) fn read(source: Source<'_>, faults: &mut Faults) -> Workload {
             jobs.push(job);
         }
     }
-    Workload { format: Format::Swf, origin_ms: None, jobs, services: Vec::new(), columns }
+    Workload { format: Format::Swf, jobs, columns, remarks: left_out.0, ..Workload::default() }
 }
 
-fn job(file: &str, line: u64, text: &str, faults: &mut Faults) -> Option<Job> {
+/// One job. What was submitted and never ran, and what nobody knows the size of, is as archives
+/// have it and cannot be scheduled: it is left out, and told.
+fn job(
+    file: &str,
+    line: u64,
+    text: &str,
+    faults: &mut Faults,
+    left_out: &mut Faults,
+) -> Option<Job> {
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
     if fields.len() != FIELDS {
         let found = format!("{} fields", fields.len());
@@ -46,7 +59,8 @@ fn job(file: &str, line: u64, text: &str, faults: &mut Faults) -> Option<Job> {
         return None;
     }
     let mut number = |at: usize, name: &str| {
-        let value = fields[at - 1].parse::<f64>().ok().filter(|v| (-1.0..1e12).contains(v));
+        // Seconds up to the longest span, which is more than there are processors.
+        let value = fields[at - 1].parse::<f64>().ok().filter(|v| (-1.0..=8.64e8).contains(v));
         if value.is_none() {
             let found = format!("{:?}", fields[at - 1]);
             faults.add(file, line, name, found, "a number, or -1 for unknown");
@@ -69,13 +83,12 @@ fn job(file: &str, line: u64, text: &str, faults: &mut Faults) -> Option<Job> {
     let gpus = whole(if asked > 0.0 { asked } else { allocated });
     let Some(gpus) = gpus.filter(|&gpus| gpus > 0) else {
         let column = "5 and 8 (processors)";
-        faults.add(file, line, column, "no number of processors", "1 or more in one of them");
+        left_out.add(file, line, column, "no number of processors", "1 or more in one of them");
         return None;
     };
     let Some(expected_ms) = asked_time.or(run).filter(|&ms| ms > 0) else {
-        // A job that never ran and whose length nobody knows: there is nothing to schedule.
         let column = "4 and 9 (run time, requested time)";
-        faults.add(file, line, column, "neither", "a number of seconds above 0 in one of them");
+        left_out.add(file, line, column, "neither", "a number of seconds above 0 in one of them");
         return None;
     };
     let start_ms = wait.map(|wait| arrival_ms + wait);
@@ -99,6 +112,7 @@ fn job(file: &str, line: u64, text: &str, faults: &mut Faults) -> Option<Job> {
         actual: Actual {
             start_ms,
             end_ms: start_ms.zip(run).map(|(start, run)| start + run),
+            node: 0,
             gpus: Vec::new(),
             outcome,
         },
@@ -113,5 +127,5 @@ fn known_ms(seconds: f64) -> Option<u64> {
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "range is checked")]
 fn whole(value: f64) -> Option<u32> {
-    (0.0..4e9).contains(&value).then(|| value.round() as u32)
+    (0.0..=f64::from(super::GPUS_MAX)).contains(&value).then(|| value.round() as u32)
 }

@@ -10,7 +10,10 @@ pub const DAY_MS: u64 = 24 * HOUR_MS;
 /// What a point in time may look like, for messages.
 pub(super) const MOMENT: &str = "a time such as 08:30, 24:00, D+1 08:00, or 2026-11-30T08:30:00Z";
 /// What a length of time may look like, for messages.
-pub(super) const DURATION: &str = "a duration such as 5h, 390m, 1h30m, 2d, 90s or PT1H30M";
+pub(super) const DURATION: &str =
+    "a duration up to 10000d, such as 5h, 390m, 1h30m, 2d, 90s or PT1H30M";
+/// No span is longer: GPU-milliseconds of a whole list then stay far below what a figure can hold.
+pub(super) const LONGEST_MS: u64 = 10_000 * DAY_MS;
 
 /// A point in time, as it is written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -30,8 +33,8 @@ pub(super) fn parse_moment(text: &str) -> Option<Moment> {
         Some(rest) => rest.split_once(' ').unwrap_or((rest, "00:00")),
         None => ("0", text),
     };
-    let days = number(days, 5)?;
-    Some(Moment::Relative(days * DAY_MS + time_of_day(clock)?))
+    let ms = number(days, 5)? * DAY_MS + time_of_day(clock)?;
+    (ms <= LONGEST_MS).then_some(Moment::Relative(ms))
 }
 
 /// Reads a point in time without a date: `09:00`, `D+1 08:00`.
@@ -53,16 +56,16 @@ fn time_of_day(text: &str) -> Option<u64> {
         .then_some(hours * HOUR_MS + minutes * MINUTE_MS + seconds * 1_000)
 }
 
-/// `2026-11-30T08:30[:00[.250]][Z|+01:00]`, with a blank allowed for the T.
-fn iso(text: &str) -> Option<u64> {
-    let (date, rest) = text.split_once(['T', ' '])?;
+/// `2026-11-30T08:30[:00[.250]][Z|+01[:00]|+0100]`, with a blank allowed for the T.
+pub(super) fn iso(text: &str) -> Option<u64> {
+    let (date, rest) = text.split_once(['T', 't', ' '])?;
     let mut parts = date.split('-');
     let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
     if year.len() != 4 || parts.next().is_some() {
         return None;
     }
     let days = days_since_1970(number(year, 4)?, exactly_two(month)?, exactly_two(day)?)?;
-    let (clock, zone_ms) = match rest.find(['Z', '+', '-']) {
+    let (clock, zone_ms) = match rest.find(['Z', 'z', '+', '-']) {
         Some(at) => (&rest[..at], zone(&rest[at..])?),
         None => (rest, 0),
     };
@@ -76,13 +79,19 @@ fn iso(text: &str) -> Option<u64> {
 
 /// How far a zone's clocks are ahead.
 fn zone(text: &str) -> Option<i64> {
-    if text == "Z" {
-        return Some(0);
-    }
-    let sign = if text.starts_with('-') { -1 } else { 1 };
-    let (hours, minutes) = text[1..].split_once(':')?;
-    let ahead_ms = exactly_two(hours)? * HOUR_MS + exactly_two(minutes)? * MINUTE_MS;
-    Some(sign * i64::try_from(ahead_ms).ok()?)
+    let (sign, digits) = match text.split_at_checked(1)? {
+        ("Z" | "z", "") => return Some(0),
+        ("+", digits) => (1, digits),
+        ("-", digits) => (-1, digits),
+        _ => return None,
+    };
+    let (hours, minutes) = match digits.split_once(':') {
+        Some(parts) => parts,
+        None => (digits.get(..2)?, digits.get(2..).filter(|rest| !rest.is_empty()).unwrap_or("00")),
+    };
+    let (hours, minutes) = (exactly_two(hours)?, exactly_two(minutes)?);
+    let ahead_ms = hours * HOUR_MS + minutes * MINUTE_MS;
+    (hours <= 23 && minutes <= 59).then(|| Some(sign * i64::try_from(ahead_ms).ok()?))?
 }
 
 fn milliseconds(fraction: &str) -> Option<u64> {
@@ -106,38 +115,39 @@ fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     Some(days(before) - days(1969) + in_year + u64::from(leap && month > 1) + day - 1)
 }
 
-/// Reads a length of time: numbers with the units d, h, m and s, or ISO 8601 (`PT1H30M`).
+/// Reads a length of time: numbers with the units w, d, h, m and s, or ISO 8601 (`PT1H30M`), where
+/// what is below a day stands behind a `T`, so that `P30M`, thirty months, is no duration here.
 pub fn parse_duration(text: &str) -> Option<u64> {
+    const DAYS: [(char, u64); 2] = [('w', 7 * DAY_MS), ('d', DAY_MS)];
+    const CLOCK: [(char, u64); 3] = [('h', HOUR_MS), ('m', MINUTE_MS), ('s', 1_000)];
     let lower = text.to_ascii_lowercase();
-    let bare = lower.strip_prefix('p').unwrap_or(&lower);
-    let mut total_ms: u64 = 0;
-    let mut rest = bare;
-    let mut any = false;
-    let mut last_ms = u64::MAX;
-    while !rest.is_empty() {
-        if let Some(after) = rest.strip_prefix('t').filter(|_| lower.starts_with('p')) {
-            rest = after;
-            continue;
-        }
-        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
-        let (count, unit) = (&rest[..digits], rest[digits..].chars().next()?);
-        let unit_ms = match unit {
-            'd' => DAY_MS,
-            'h' => HOUR_MS,
-            'm' => MINUTE_MS,
-            's' => 1_000,
-            _ => return None,
-        };
-        // Units go from long to short, each once: `30m1h` and `1h2h` are slips, not durations.
-        if unit_ms >= last_ms {
-            return None;
-        }
-        last_ms = unit_ms;
-        total_ms = total_ms.checked_add(scaled(count, unit_ms)?)?;
-        any = true;
-        rest = &rest[digits + 1..];
+    let total_ms = match lower.strip_prefix('p') {
+        None => units(&lower, &[DAYS.as_slice(), &CLOCK].concat())?,
+        Some(rest) => match rest.split_once('t') {
+            None => units(rest, &DAYS)?,
+            Some(("", clock)) => units(clock, &CLOCK)?,
+            Some((days, clock)) => units(days, &DAYS)?.checked_add(units(clock, &CLOCK)?)?,
+        },
+    };
+    (total_ms <= LONGEST_MS).then_some(total_ms)
+}
+
+/// At least one number, each with its unit; units go from long to short, each once: `30m1h` and
+/// `1h2h` are slips, not durations.
+fn units(text: &str, known: &[(char, u64)]) -> Option<u64> {
+    let (mut rest, mut known, mut total_ms) = (text, known, 0_u64);
+    if rest.is_empty() {
+        return None;
     }
-    any.then_some(total_ms)
+    while !rest.is_empty() {
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+        let letter = rest[digits..].chars().next()?;
+        let place = known.iter().position(|(unit, _)| *unit == letter)?;
+        total_ms = total_ms.checked_add(scaled(&rest[..digits], known[place].1)?)?;
+        known = &known[place + 1..];
+        rest = &rest[digits + letter.len_utf8()..];
+    }
+    Some(total_ms)
 }
 
 /// A decimal number of a unit, exactly, to the millisecond.
@@ -186,7 +196,9 @@ mod tests {
         assert_eq!(relative("24:00"), Some(DAY_MS));
         assert_eq!(relative("D+1 08:00"), Some(DAY_MS + 8 * HOUR_MS));
         assert_eq!(relative("D+2"), Some(2 * DAY_MS));
-        for wrong in ["24:01", "25:00", "12:60", "12", "12:5", "-1:00", "noon", "", "D+x 08:00"] {
+        for wrong in
+            ["24:01", "25:00", "12:60", "12", "12:5", "-1:00", "noon", "", "D+x 08:00", "D+10001"]
+        {
             assert_eq!(parse_moment(wrong), None, "{wrong}");
         }
     }
@@ -199,6 +211,8 @@ mod tests {
             ("2024-03-01T00:00:00", 1_709_251_200),
             ("2026-11-30T23:59:59Z", 1_796_083_199),
             ("2026-12-01T00:59:59+01:00", 1_796_083_199),
+            ("2026-12-01T00:59:59+0100", 1_796_083_199),
+            ("2026-11-30t18:59:59-05", 1_796_083_199),
             ("2100-03-01 00:00", 4_107_542_400),
         ] {
             assert_eq!(parse_moment(text), Some(Moment::Absolute(seconds * 1000)), "{text}");
@@ -209,7 +223,18 @@ mod tests {
             }),
             Some(250)
         );
-        for wrong in ["2026-02-29T00:00Z", "2026-13-01T00:00Z", "26-01-01T00:00Z", "2026-01-01"] {
+        for wrong in [
+            "2026-02-29T00:00Z",
+            "2026-13-01T00:00Z",
+            "26-01-01T00:00Z",
+            "2026-01-01",
+            "2026-01-01T00:00Z01:00",
+            "2026-01-01T00:00+24:00",
+            "2026-01-01T00:00+1",
+            "2026-01-01T00:00+",
+            "2026-01-01T00:00\u{20ac}",
+            "1970-01-01T00:00+01:00",
+        ] {
             assert_eq!(parse_moment(wrong), None, "{wrong}");
         }
     }
@@ -225,10 +250,42 @@ mod tests {
             ("PT1H30M", 90),
             ("P1DT2H", 26 * 60),
             ("120s", 2),
+            ("1w", 7 * 1440),
+            ("P2W", 14 * 1440),
+            ("P1D", 1440),
+            ("pt90m", 90),
+            ("PT0.5H", 30),
+            ("10000d", 14_400_000),
         ] {
             assert_eq!(parse_duration(text), Some(minutes * MINUTE_MS), "{text}");
         }
-        for wrong in ["", "5", "h", "30m1h", "1h2h", "5 h", "1.h", "1e3s", "P", "99999999999999d"] {
+        for wrong in [
+            "",
+            "5",
+            "h",
+            "30m1h",
+            "1h2h",
+            "5 h",
+            "1.h",
+            ".5h",
+            "1e3s",
+            "99999999999999d",
+            "10001d",
+            "240001h",
+            "P",
+            "PT",
+            "P1DT",
+            "P30M",
+            "P1H",
+            "PT1D",
+            "PTT1H",
+            "PT1HT1M",
+            "1hT1m",
+            "1h30",
+            "-5h",
+            "5\u{20ac}",
+            "1.2.3h",
+        ] {
             assert_eq!(parse_duration(wrong), None, "{wrong}");
         }
     }

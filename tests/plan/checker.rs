@@ -70,6 +70,26 @@ fn each_rule_is_checked() {
         (service.demand, service.forecast) = Default::default();
     });
     assert_eq!(greedy, [Rule::Demand]);
+    let unknown = broken(|_, schedule| schedule.held[0].service = 7);
+    assert!(unknown.contains(&Rule::Once), "{unknown:?}");
+    let nowhere = broken(|_, schedule| schedule.held[0].gpus = GpuSet(1 << 9));
+    assert!(nowhere.contains(&Rule::Contiguous), "{nowhere:?}");
+    let for_ever = broken(|problem, schedule| {
+        let last = schedule.held.last_mut().unwrap();
+        last.end_ms = problem.horizon_ms + problem.step_ms;
+    });
+    assert_eq!(for_ever, [Rule::Begin]);
+    let shared = broken(|_, schedule| {
+        let held = schedule.held[0];
+        schedule.held.push(held);
+    });
+    assert_eq!(shared, [Rule::OneHolder]);
+    let refused = broken(|_, schedule| schedule.rejected.push(schedule.runs[0].job));
+    assert_eq!(refused, [Rule::Once]);
+    let endless = broken(|problem, schedule| {
+        problem.jobs[schedule.runs[0].job].run_ms = u64::MAX;
+    });
+    assert_eq!(endless, [Rule::Length]);
 }
 
 #[test]

@@ -7,15 +7,16 @@
 
 mod style;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::compare::Entry;
-use super::metrics::{in_time, to_f64, used_by_step};
+use super::explain::Explanation;
+use super::metrics::{hours, in_time, in_use, to_f64};
 use super::report::Report;
 use crate::policy::GpuSet;
 use crate::sim::{Problem, Run};
 use crate::timeline::svg::draw::{Area, Elements, text_width};
-use crate::trace::{HOUR_MS, clock_time};
+use crate::trace::{DAY_MS, HOUR_MS, MINUTE_MS, clock_time};
 
 const WIDTH: f64 = 1240.0;
 const LEFT: f64 = 64.0;
@@ -28,12 +29,33 @@ const STRIP: f64 = 30.0;
 const GAP: f64 = 22.0;
 const VALUE: f64 = 190.0;
 const NAME_SIZE: f64 = 9.5;
+/// More nodes are not drawn: their rows would be too many to follow.
+const NODES_SHOWN: usize = 8;
+/// What the marks of the time axis may stand apart.
+const MARKS_MS: [u64; 14] = [
+    1_000,
+    5_000,
+    15_000,
+    MINUTE_MS,
+    5 * MINUTE_MS,
+    15 * MINUTE_MS,
+    30 * MINUTE_MS,
+    HOUR_MS,
+    2 * HOUR_MS,
+    3 * HOUR_MS,
+    6 * HOUR_MS,
+    12 * HOUR_MS,
+    DAY_MS,
+    7 * DAY_MS,
+];
+const MARKS_MOST: u64 = 16;
 
-/// Draws the report. Only the first node is shown.
+/// Draws the report. Of many nodes the first eight are shown.
 pub fn render(report: &Report, title: &str) -> String {
     let problem = &report.problem;
     let kinds: BTreeSet<&str> = problem.jobs.iter().map(|job| job.kind.as_str()).collect();
-    let canvas = Canvas { problem, kinds: kinds.into_iter().collect() };
+    let kinds = kinds.into_iter().collect();
+    let canvas = Canvas { problem, kinds, begin_ms: report.begin_ms };
     let mut above = Elements::default();
     let mut y = TOP + 14.0;
     for entry in &report.entries {
@@ -51,6 +73,8 @@ pub fn render(report: &Report, title: &str) -> String {
 struct Canvas<'a> {
     problem: &'a Problem,
     kinds: Vec<&'a str>,
+    /// What the clock shows when the play begins.
+    begin_ms: u64,
 }
 
 impl Canvas<'_> {
@@ -59,8 +83,26 @@ impl Canvas<'_> {
         LEFT + (EDGE - LEFT) * share
     }
 
+    fn nodes(&self) -> usize {
+        self.problem.nodes.min(NODES_SHOWN)
+    }
+
+    /// Rows of all nodes that are drawn.
+    fn rows(&self) -> u32 {
+        self.problem.gpus * u32::try_from(self.nodes()).unwrap_or(1)
+    }
+
     fn pitch(&self) -> f64 {
-        (GANTT / f64::from(self.problem.gpus)).max(ROW_MIN)
+        (GANTT / f64::from(self.rows())).max(ROW_MIN)
+    }
+
+    /// The first row of a node.
+    fn first_row(&self, node: usize) -> u32 {
+        self.problem.gpus * u32::try_from(node).unwrap_or_default()
+    }
+
+    fn clock(&self, ms: u64) -> String {
+        clock_time(self.begin_ms + ms)
     }
 
     fn fill(&self, kind: &str) -> usize {
@@ -71,11 +113,16 @@ impl Canvas<'_> {
     fn heading(&self, out: &mut Elements, title: &str) {
         out.text("title", (28.0, 38.0), title);
         let problem = self.problem;
+        let nodes = match (problem.nodes, self.nodes()) {
+            (1, _) => String::new(),
+            (all, shown) if all == shown => format!("{all} nodes of "),
+            (all, shown) => format!("{all} nodes (of which {shown} are drawn) of "),
+        };
         let facts = format!(
-            "{} jobs on {} GPUs until {}   ·   a block is one job on its GPUs; point at it for its facts",
+            "{} jobs on {nodes}{} GPUs until {}   ·   a block is one job on its GPUs; point at it for its facts",
             problem.jobs.len(),
             problem.gpus,
-            clock_time(problem.horizon_ms),
+            self.clock(problem.horizon_ms),
         );
         out.text("facts", (28.0, 60.0), &facts);
         let mut x = 28.0;
@@ -89,8 +136,11 @@ impl Canvas<'_> {
             out.text("facts", (x + 26.0, 85.0), label);
             x += 26.0 + text_width(label, 12.5) + 8.0;
         };
-        for kind in &self.kinds {
-            item(out, &format!("job k{}", self.fill(kind)), kind);
+        // Kinds beyond the last fill share it.
+        for (place, kind) in self.kinds.iter().take(style::FILLS).enumerate() {
+            let others = place + 1 == style::FILLS && self.kinds.len() > style::FILLS;
+            let label = if others { "others" } else { kind };
+            item(out, &format!("job k{}", self.fill(kind)), label);
         }
         if !problem.services.is_empty() {
             item(out, "service", "service");
@@ -100,15 +150,20 @@ impl Canvas<'_> {
     }
 
     fn axis(&self, out: &mut Elements, bottom: f64) {
-        let hours = self.problem.horizon_ms.div_ceil(HOUR_MS);
-        let every = [1, 2, 3, 6, 12, 24].into_iter().find(|step| hours / step <= 16);
-        let every = every.unwrap_or_else(|| hours.div_ceil(16).next_multiple_of(24)) * HOUR_MS;
-        let ticks = (0..=self.problem.horizon_ms / every).map(|tick| tick * every);
-        for at in ticks {
+        let horizon_ms = self.problem.horizon_ms;
+        let every = MARKS_MS.into_iter().find(|every| horizon_ms / every <= MARKS_MOST);
+        let every = every.unwrap_or_else(|| {
+            horizon_ms.div_ceil(MARKS_MOST).next_multiple_of(DAY_MS)
+        });
+        // Marks stand at round times of the clock, wherever the play begins.
+        let first = self.begin_ms.next_multiple_of(every) - self.begin_ms;
+        let mut at = first;
+        while at <= horizon_ms {
             let x = self.x(at);
             out.line("grid", (x, TOP), (x, bottom + 6.0), "");
-            out.text("tick", (x, TOP - 5.0), &clock_time(at));
-            out.text("tick", (x, bottom + 20.0), &clock_time(at));
+            out.text("tick", (x, TOP - 5.0), &self.clock(at));
+            out.text("tick", (x, bottom + 20.0), &self.clock(at));
+            at += every;
         }
     }
 
@@ -127,11 +182,18 @@ impl Canvas<'_> {
         out.text("facts", (LEFT + 170.0, top + 12.0), &facts);
         let rows = top + 20.0;
         let pitch = self.pitch();
-        for gpu in 0..self.problem.gpus {
-            let y = rows + pitch * f64::from(gpu);
+        for row in 0..self.rows() {
+            let y = rows + pitch * f64::from(row);
+            let (node, gpu) = (row / self.problem.gpus, row % self.problem.gpus);
             let area = Area { x: LEFT, y, width: EDGE - LEFT, height: pitch - 1.0 };
             out.rect("row", area, 0.0, "");
-            out.text("side", (LEFT - 6.0, y + pitch / 2.0 + 3.0), &gpu.to_string());
+            if self.problem.nodes == 1 {
+                out.text("side", (LEFT - 6.0, y + pitch / 2.0 + 3.0), &gpu.to_string());
+            } else if gpu == 0 {
+                let middle = y + pitch * f64::from(self.problem.gpus) / 2.0 + 3.0;
+                out.text("side", (LEFT - 6.0, middle), &format!("node {node}"));
+                out.line("node", (LEFT, y - 0.5), (EDGE, y - 0.5), "");
+            }
         }
         for held in &entry.schedule.held {
             let service = &self.problem.services[held.service].name;
@@ -140,10 +202,12 @@ impl Canvas<'_> {
                 out.rect("service", area, 0.0, service);
             }
         }
-        for run in entry.schedule.runs.iter().filter(|run| run.node == 0) {
-            self.job(out, entry, run, rows);
+        let whys: BTreeMap<usize, &Explanation> =
+            entry.explanations.iter().map(|why| (why.job, why)).collect();
+        for run in entry.schedule.runs.iter().filter(|run| run.node < self.nodes()) {
+            self.job(out, run, whys.get(&run.job).copied(), rows);
         }
-        let strip = rows + pitch * f64::from(self.problem.gpus) + 4.0;
+        let strip = rows + pitch * f64::from(self.rows()) + 4.0;
         self.strip(out, entry, strip);
         strip + STRIP
     }
@@ -155,7 +219,7 @@ impl Canvas<'_> {
         Area { x, y, width, height: pitch * f64::from(count) - 1.0 }
     }
 
-    fn job(&self, out: &mut Elements, entry: &Entry, run: &Run, rows: f64) {
+    fn job(&self, out: &mut Elements, run: &Run, why: Option<&Explanation>, rows: f64) {
         let job = &self.problem.jobs[run.job];
         let late = if in_time(self.problem, run) { "" } else { " late" };
         let mut hint = format!(
@@ -163,18 +227,19 @@ impl Canvas<'_> {
             job.name,
             job.kind,
             job.priority,
-            clock_time(run.start_ms),
-            clock_time(run.end_ms),
+            self.clock(run.start_ms),
+            self.clock(run.end_ms),
         );
         if let Some(deadline) = job.deadline_ms {
-            hint = format!("{hint}, due {}", clock_time(deadline));
+            hint = format!("{hint}, due {}", self.clock(deadline));
         }
-        if let Some(why) = entry.explanations.iter().find(|why| why.job == run.job) {
+        if let Some(why) = why {
             hint = format!("{hint}; {}: {}", why.reason, why.score);
         }
         let class = format!("job k{}{late}", self.fill(&job.kind));
-        for part in blocks(run.gpus) {
-            let area = self.area(rows, part, run.start_ms, run.end_ms);
+        let node = self.first_row(run.node);
+        for (first, count) in blocks(run.gpus) {
+            let area = self.area(rows, (node + first, count), run.start_ms, run.end_ms);
             out.rect(&class, area, 2.0, &hint);
             let room = area.width - 6.0;
             let short = job.name.rsplit_once('-').map_or(job.name.as_str(), |(_, tail)| tail);
@@ -190,21 +255,16 @@ impl Canvas<'_> {
     /// GPUs in use over time, and what services needed of them.
     fn strip(&self, out: &mut Elements, entry: &Entry, top: f64) {
         let problem = self.problem;
+        let all = problem.gpus * u32::try_from(problem.nodes).unwrap_or(u32::MAX / 64);
         let height = |gpus: u32| {
-            let share = f64::from(gpus.min(problem.gpus)) / f64::from(problem.gpus);
+            let share = f64::from(gpus.min(all)) / f64::from(all);
             top + (STRIP - 2.0) * (1.0 - share)
         };
-        let mut used = vec![(LEFT, height(0))];
-        let mut last = None;
         let demand = problem.demand();
-        for (step, (jobs, services)) in (0_u64..).zip(used_by_step(problem, &entry.schedule)) {
-            let serving = services.min(demand.at(step * problem.step_ms));
-            if last != Some(jobs + serving) {
-                let x = self.x(step * problem.step_ms);
-                let before = used.last().map_or(height(0), |point| point.1);
-                used.extend([(x, before), (x, height(jobs + serving))]);
-                last = Some(jobs + serving);
-            }
+        let mut used = vec![(LEFT, height(0))];
+        for (at, gpus) in in_use(problem, &entry.schedule) {
+            let before = used.last().map_or(height(0), |point| point.1);
+            used.extend([(self.x(at), before), (self.x(at), height(gpus))]);
         }
         let before = used.last().map_or(height(0), |point| point.1);
         used.extend([(EDGE, before), (EDGE, height(0))]);
@@ -225,14 +285,19 @@ impl Canvas<'_> {
 
     /// Value of finished work over time, one line per policy.
     fn values(&self, out: &mut Elements, report: &Report, top: f64) -> f64 {
-        out.text("policy", (LEFT, top + 12.0), "value done by the deadline");
+        out.text("policy", (LEFT, top + 12.0), "value done by the deadline, priority × GPU-hours");
         let highest = report.entries.iter().map(|e| e.metrics.value_done).fold(0.0, f64::max);
         let highest = report.bound.as_ref().map_or(highest, |bound| bound.value_done.max(highest));
         let (low, high) = (top + VALUE, top + 28.0);
         let y = |value: f64| low - (low - high) * value / highest.max(1.0);
+        for quarter in 0..=4 {
+            let value = highest * f64::from(quarter) / 4.0;
+            out.line("grid", (LEFT, y(value)), (EDGE, y(value)), "");
+            out.text("side", (LEFT - 6.0, y(value) + 3.0), &format!("{value:.0}"));
+        }
         if let Some(bound) = &report.bound {
-            out.line("grid", (LEFT, y(bound.value_done)), (EDGE, y(bound.value_done)), "");
-            out.text("facts", (LEFT + 220.0, y(bound.value_done) - 4.0), "proved upper bound");
+            out.line("bound", (LEFT, y(bound.value_done)), (EDGE, y(bound.value_done)), "");
+            out.text("facts", (LEFT + 400.0, y(bound.value_done) - 4.0), "proved upper bound");
         }
         let mut taken: Vec<f64> = Vec::new();
         for (at, entry) in report.entries.iter().enumerate() {
@@ -250,14 +315,14 @@ impl Canvas<'_> {
             let mut sum = 0;
             let mut line = vec![(LEFT, y(0.0))];
             for (end, worth) in ends {
-                line.push((self.x(end), y(super::metrics::hours(sum))));
+                line.push((self.x(end), y(hours(sum))));
                 sum += worth;
-                line.push((self.x(end), y(super::metrics::hours(sum))));
+                line.push((self.x(end), y(hours(sum))));
             }
-            let last = y(super::metrics::hours(sum));
+            let last = y(hours(sum));
             line.push((EDGE, last));
             let name = entry.name.as_str();
-            out.polyline(&format!("curve c{}", at.min(style::FILLS - 1)), &line, name);
+            out.polyline(&format!("curve c{}", at.min(style::CURVES - 1)), &line, name);
             // Names stand at the end of their line, apart from one another.
             let mut label = last - 4.0;
             while taken.iter().any(|other| (other - label).abs() < 12.0) {
@@ -267,7 +332,7 @@ impl Canvas<'_> {
             let x = EDGE - 4.0 - text_width(name, 11.0);
             let from = (x - 22.0, label - 4.0);
             out.line(
-                &format!("curve c{}", at.min(style::FILLS - 1)),
+                &format!("curve c{}", at.min(style::CURVES - 1)),
                 from,
                 (x - 6.0, label - 4.0),
                 "",

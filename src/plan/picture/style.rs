@@ -6,6 +6,9 @@
 /// How many fills there are; more kinds of work share the last.
 pub(super) const FILLS: usize = 10;
 
+/// How many lines of value there are; one for each policy.
+pub(super) const CURVES: usize = 11;
+
 /// Styles and patterns. The classes are those that `picture` names.
 pub(super) const HEAD: &str = r#"<style>
 text { font-family: Inter, "Helvetica Neue", Helvetica, Arial, "DejaVu Sans", sans-serif }
@@ -18,6 +21,8 @@ text { fill: #1f2933; font-size: 11px }
 .tick { text-anchor: middle; fill: #616e7c }
 .grid { stroke: #dde2e7; stroke-width: 1 }
 .row { fill: #f3f5f7 }
+.node { stroke: #9fb3c8; stroke-width: 1 }
+.bound { stroke: #52606d; stroke-width: 1; stroke-dasharray: 2 3 }
 .name { font-size: 9.5px; fill: #102a43; text-anchor: middle }
 .job { fill: #ffffff; stroke: #334e68; stroke-width: 0.8 }
 .late { stroke: #ba2525; stroke-width: 1.4; stroke-dasharray: 3 2 }
@@ -33,6 +38,7 @@ text { fill: #1f2933; font-size: 11px }
 .c0 { stroke: #7b8794 } .c1 { stroke: #e69f00 } .c2 { stroke: #56b4e9 } .c3 { stroke: #009e73 }
 .c4 { stroke: #b8a200 } .c5 { stroke: #0072b2 } .c6 { stroke: #d55e00 } .c7 { stroke: #cc79a7 }
 .c8 { stroke: #5b3a8c } .c9 { stroke: #1f2933 }
+.c10 { stroke: #1f2933; stroke-dasharray: 5 3 }
 </style>
 <defs><pattern id="service" width="5" height="5" patternUnits="userSpaceOnUse"
  patternTransform="rotate(45)"><rect class="hatched" width="5" height="5"/>

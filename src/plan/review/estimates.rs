@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::{Answer, missing};
+use super::history::History;
+use super::{Answer, lacking};
 use crate::plan::build::{self, Frame};
 use crate::plan::compare::{Effort, Name, play};
 use crate::plan::metrics::{quantile, to_f64};
 use crate::sim::Problem;
-use crate::trace::{Column, DAY_MS, Job, MINUTE_MS, Workload};
+use crate::trace::{Column, DAY_MS, Format, Job, MINUTE_MS};
 
 const QUESTION: &str = "5. Which estimates were wrong enough to make the schedule unreliable?";
 /// A change of the value done that counts as harm.
@@ -28,16 +29,19 @@ struct Group {
     harm: Option<f64>,
 }
 
-pub(super) fn answer(workload: &Workload, gpus: u32, effort: &Effort) -> Answer {
+pub(super) fn answer(history: &History<'_>, effort: &Effort) -> Answer {
+    let workload = history.workload;
     let columns = [Column::ExpectedDuration, Column::ActualStart, Column::ActualEnd];
-    let needs = missing(workload, &columns);
+    let needs = lacking(history, &columns);
     if !needs.is_empty() {
         return Answer::cannot(QUESTION, needs);
     }
     let mut kinds: BTreeMap<String, Vec<&Job>> = BTreeMap::new();
     let mut censored = 0;
     for job in &workload.jobs {
-        if job.ran_ms().is_some() {
+        // An estimate is one for min_gpus; a run on more of them says nothing about it.
+        let width = u32::try_from(job.actual.gpus.len()).unwrap_or(u32::MAX);
+        if job.ran_ms().is_some() && (width == 0 || width == job.min_gpus) {
             kinds.entry(job.kind.clone()).or_default().push(job);
             if let Some(user) = &job.user {
                 kinds.entry(format!("user {user}")).or_default().push(job);
@@ -50,20 +54,23 @@ pub(super) fn answer(workload: &Workload, gpus: u32, effort: &Effort) -> Answer 
         let need = "at least one job that ran to its end, with actual_start and actual_end";
         return Answer::cannot(QUESTION, vec![need.to_owned()]);
     }
-    let replay = Replay::new(workload, gpus, effort);
+    let replay = Replay::new(history, effort);
     let mut rows: Vec<(String, Group)> = Vec::new();
     for (name, jobs) in kinds {
-        let harm = replay.as_ref().and_then(|replay| replay.harm(&jobs, effort));
+        let harm = replay.as_ref().ok().and_then(|replay| replay.harm(&jobs, effort));
         rows.push((name, group(&jobs, harm)));
     }
     let rank = |group: &Group| group.harm.map_or(0.0, f64::abs);
     rows.sort_by(|a, b| rank(&b.1).total_cmp(&rank(&a.1)).then_with(|| a.0.cmp(&b.0)));
     let harmful = rows.iter().filter(|(_, group)| rank(group) > HARM_PERCENT).count();
     let detail = |(name, group): &(String, Group)| {
-        let harm = group.harm.map_or_else(
-            || "consequence unknown: the day is too long or too wide to plan again".to_owned(),
-            |harm| format!("right estimates would change the value done by {harm:+.1} %"),
-        );
+        let harm = match (&replay, group.harm) {
+            (_, Some(harm)) => {
+                format!("right estimates would change the value done by {harm:+.1} %")
+            }
+            (Err(why), None) => format!("consequence unknown: {why}"),
+            (Ok(_), None) => "consequence unknown: a plan gets nothing done that day".to_owned(),
+        };
         format!(
             "{name} ({} runs): median {:.2} x the estimate, 90 % below {:.2} x, in sum {:.2} x; {harm}",
             group.jobs, group.median, group.p90, group.bias
@@ -84,7 +91,7 @@ pub(super) fn answer(workload: &Workload, gpus: u32, effort: &Effort) -> Answer 
         needs,
         summary: format!(
             "{harmful} of {} groups were wrong by enough to move the value done by more than \
-             {HARM_PERCENT} %; {censored} runs that did not end by themselves are left out",
+             {HARM_PERCENT} %; {censored} jobs that did not run to their end on min_gpus are left out",
             rows.len(),
         ),
         details: rows.iter().map(detail).collect(),
@@ -118,18 +125,28 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(workload: &Workload, gpus: u32, effort: &Effort) -> Option<Self> {
+    fn new(history: &History<'_>, effort: &Effort) -> Result<Self, String> {
+        let workload = history.workload;
         let last = workload.jobs.iter().filter_map(|job| job.deadline_ms).max();
         let last = last.unwrap_or_default().max(workload.last_arrival_ms() + 1);
+        // Live records are often of minutes, and their midnight is not their begin.
+        let (step_ms, horizon_ms) = if workload.format == Format::Records {
+            let span = history.end_ms.saturating_sub(workload.first_arrival_ms());
+            let step = (span / 288).clamp(1_000, 15 * MINUTE_MS).next_multiple_of(1_000);
+            (step, history.end_ms.max(1).next_multiple_of(step))
+        } else {
+            (15 * MINUTE_MS, last.next_multiple_of(DAY_MS))
+        };
         let frame = Frame {
-            gpus,
-            step_ms: Some(15 * MINUTE_MS),
-            horizon_ms: Some(last.next_multiple_of(DAY_MS)),
+            gpus: history.gpus,
+            nodes: history.nodes,
+            step_ms: Some(step_ms),
+            horizon_ms: Some(horizon_ms),
             ..Frame::default()
         };
-        let problem = build::problem(workload, frame).ok()?;
-        let done = play(&problem, Name::PlanOnline, effort).ok()?.metrics.value_done;
-        Some(Self { problem, done })
+        let problem = build::problem(workload, frame).map_err(|error| error.to_string())?;
+        let played = play(&problem, Name::PlanOnline, effort).map_err(|error| error.to_string())?;
+        Ok(Self { problem, done: played.metrics.value_done })
     }
 
     fn harm(&self, jobs: &[&Job], effort: &Effort) -> Option<f64> {

@@ -1,10 +1,12 @@
 //! Pure side: low-priority work that started before higher-priority work arrived and then stood in
 //! its way.
 
+use std::cmp::Reverse;
+
 use serde_json::json;
 
-use super::history::{History, Ran};
-use super::{Answer, hours, missing};
+use super::history::{History, Now, Ran};
+use super::{Answer, hours, lacking};
 use crate::plan::metrics::{self, longest_run};
 use crate::policy::GpuSet;
 use crate::trace::{Column, Job, clock_time};
@@ -16,72 +18,40 @@ struct Pair<'a> {
     high: &'a Job,
     waited_ms: u64,
     avoidable: bool,
+    /// Whether it stood in the way only together with others of low priority.
+    together: bool,
 }
 
 pub(super) fn answer(history: &History<'_>) -> Answer {
     let columns = [Column::Priority, Column::ActualStart, Column::GpuIds];
-    let needs = missing(history.workload, &columns);
+    let needs = lacking(history, &columns);
     if !needs.is_empty() {
         return Answer::cannot(QUESTION, needs);
     }
     let mut pairs: Vec<Pair<'_>> = Vec::new();
-    for high in &history.workload.jobs {
-        let (from, until) = (high.arrival_ms, history.waited_until(high));
-        if until <= from {
-            continue;
+    history.sweep(|now| {
+        for &job in now.arrived {
+            pairs.extend(in_the_way(history, now, &history.workload.jobs[job]));
         }
-        let free = GpuSet::first(history.gpus).minus(history.taken(from)).minus(history.reserved);
-        let before = history.runs.iter().filter(|low| {
-            low.job.priority < high.priority && low.start_ms < from && from < low.end_ms
-        });
-        for &low in before {
-            // Without it the block would have been there, with what was free.
-            if longest_run(free.union(low.gpus)) < high.min_gpus
-                || longest_run(free) >= high.min_gpus
-            {
-                continue;
-            }
-            let waited_ms = until.min(low.end_ms) - from;
-            // Could it have let the other go first and still have ended in time?
-            let after = (from + high.expected_ms).saturating_add(low.job.expected_ms);
-            let avoidable = low.job.deadline_ms.is_none_or(|deadline| after <= deadline);
-            pairs.push(Pair { low, high, waited_ms, avoidable });
-        }
-    }
+    });
     pairs.sort_by_key(|pair| {
-        let weight = pair.waited_ms * u64::from(pair.high.priority - pair.low.job.priority);
-        (std::cmp::Reverse(weight), pair.high.line, pair.low.job.line)
+        let more = u64::from(pair.high.priority - pair.low.job.priority);
+        (Reverse(pair.waited_ms * more), pair.high.line, pair.low.job.line)
     });
     let avoidable = pairs.iter().filter(|pair| pair.avoidable).count();
-    let detail = |pair: &Pair<'_>| {
-        let Pair { low, high, waited_ms, avoidable } = pair;
-        format!(
-            "{} (priority {}) from {} held up {} (priority {}, arrived {}) for {}; {}",
-            low.job.id,
-            low.job.priority,
-            clock_time(low.start_ms),
-            high.id,
-            high.priority,
-            clock_time(high.arrival_ms),
-            hours(*waited_ms),
-            if *avoidable {
-                "avoidable, had the arrival been forecast: it had the slack to wait"
-            } else {
-                "not avoidable: waiting would have cost its own deadline"
-            },
-        )
-    };
     let figures = pairs.iter().map(|pair| {
         json!({
             "low": pair.low.job.id,
             "high": pair.high.id,
             "wait_hours": metrics::hours(pair.waited_ms),
             "avoidable": pair.avoidable,
+            "together": pair.together,
         })
     });
     let summary = match pairs.len() {
         0 => "none that stood in the way of work that mattered more".to_owned(),
-        all => format!("{all} pairs, of which {avoidable} could have been avoided with a forecast"),
+        1 => format!("1 pair, {avoidable} of which could have been avoided with a forecast"),
+        all => format!("{all} pairs, {avoidable} of which could have been avoided with a forecast"),
     };
     Answer {
         question: QUESTION,
@@ -90,4 +60,67 @@ pub(super) fn answer(history: &History<'_>) -> Answer {
         details: pairs.iter().map(detail).collect(),
         figures: json!({ "pairs": figures.collect::<Vec<_>>() }),
     }
+}
+
+fn detail(pair: &Pair<'_>) -> String {
+    let Pair { low, high, waited_ms, avoidable, together } = pair;
+    format!(
+        "{} (priority {}) from {} held up {} (priority {}, arrived {}) for {}{}; {}",
+        low.job.id,
+        low.job.priority,
+        clock_time(low.start_ms),
+        high.id,
+        high.priority,
+        clock_time(high.arrival_ms),
+        hours(*waited_ms),
+        if *together { ", together with others" } else { "" },
+        if *avoidable {
+            "avoidable, had the arrival been forecast: it had the slack to wait"
+        } else {
+            "not avoidable: waiting would have cost its own deadline"
+        },
+    )
+}
+
+/// Whom a job that arrives now and waits finds in its way.
+fn in_the_way<'a>(history: &History<'a>, now: &Now<'_>, high: &'a Job) -> Vec<Pair<'a>> {
+    let (from, until) = (high.arrival_ms, history.waited_until(high));
+    let room = |set: GpuSet, taken: u32| {
+        set.count().saturating_sub(taken) >= high.min_gpus && longest_run(set) >= high.min_gpus
+    };
+    let free: Vec<(GpuSet, u32)> = (0..history.nodes)
+        .map(|node| (history.free(node, now.running), history.elastic(node, from)))
+        .collect();
+    // Something else than running work kept it waiting.
+    if free.iter().any(|&(set, taken)| room(set, taken)) {
+        return Vec::new();
+    }
+    let lower: Vec<Ran<'a>> = now
+        .running
+        .iter()
+        .map(|&at| history.runs[at])
+        .filter(|low| low.job.priority < high.priority && low.start_ms < from)
+        .filter(|low| low.node < history.nodes)
+        .collect();
+    let alone = |low: &&Ran<'a>| {
+        let (set, taken) = free[low.node];
+        room(set.union(low.gpus), taken)
+    };
+    let mut found: Vec<Ran<'a>> = lower.iter().filter(alone).copied().collect();
+    let together = found.is_empty();
+    if together {
+        let all = |node: usize| {
+            let on_it = lower.iter().filter(|low| low.node == node);
+            let set = on_it.fold(free[node].0, |set, low| set.union(low.gpus));
+            room(set, free[node].1)
+        };
+        found = lower.iter().filter(|low| all(low.node)).copied().collect();
+    }
+    let pair = |low: Ran<'a>| {
+        // Could it have let the other go first and still have ended in time?
+        let after = (from + high.expected_ms).saturating_add(low.job.expected_ms);
+        let avoidable = low.job.deadline_ms.is_none_or(|deadline| after <= deadline);
+        Pair { low, high, waited_ms: until.min(low.end_ms) - from, avoidable, together }
+    };
+    found.into_iter().map(pair).collect()
 }

@@ -10,13 +10,14 @@ mod inversions;
 mod offpeak;
 mod peaks;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::compare::{Effort, Entry};
-use crate::sim::Problem;
+use crate::sim::{Problem, Run};
 use crate::trace::{Actual, Column, Workload};
 use history::History;
 
@@ -58,48 +59,98 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Answers all five, on a node of so many GPUs.
-pub fn review(workload: &Workload, gpus: u32, effort: &Effort) -> Vec<Answer> {
-    let history = History::new(workload, gpus);
-    vec![
+/// The answers, and what makes them doubtful.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Review {
+    /// All five.
+    pub answers: Vec<Answer>,
+    /// What the record says and cannot have been.
+    pub contradictions: Vec<String>,
+}
+
+/// Answers all five, on nodes of so many GPUs.
+pub fn review(workload: &Workload, gpus: u32, nodes: usize, effort: &Effort) -> Review {
+    let history = History::new(workload, gpus, nodes);
+    let answers = vec![
         peaks::answer(&history),
         fragments::answer(&history),
         inversions::answer(&history),
         offpeak::answer(&history),
-        estimates::answer(workload, gpus, effort),
-    ]
+        estimates::answer(&history, effort),
+    ];
+    Review { answers, contradictions: history.contradictions() }
 }
 
-/// Takes what a policy would have done for what happened.
-pub fn as_history(workload: &Workload, entry: &Entry, problem: &Problem) -> Workload {
+impl fmt::Display for Review {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let many @ 1.. = self.contradictions.len() {
+            let times = if many == 1 { "once".to_owned() } else { format!("{many} times") };
+            writeln!(f, "the record contradicts itself {times}; take the answers with care:")?;
+            for line in self.contradictions.iter().take(DETAILS_SHOWN) {
+                writeln!(f, "  {line}")?;
+            }
+            writeln!(f)?;
+        }
+        let texts: Vec<String> = self.answers.iter().map(ToString::to_string).collect();
+        f.write_str(&texts.join("\n"))
+    }
+}
+
+/// Takes what a policy would have done, from a moment on, for what happened.
+pub fn as_history(
+    workload: &Workload,
+    entry: &Entry,
+    problem: &Problem,
+    begin_ms: u64,
+) -> Workload {
     let mut workload = workload.clone();
+    let runs: BTreeMap<&str, &Run> =
+        entry.schedule.runs.iter().map(|run| (problem.jobs[run.job].name.as_str(), run)).collect();
     for job in &mut workload.jobs {
-        let run = entry.schedule.runs.iter().find(|run| problem.jobs[run.job].name == job.id);
+        let run = runs.get(job.id.as_str());
         job.actual = run.map_or_else(Actual::default, |run| Actual {
-            start_ms: Some(run.start_ms),
-            end_ms: Some(run.end_ms),
+            start_ms: Some(run.start_ms + begin_ms),
+            end_ms: Some(run.end_ms + begin_ms),
+            node: run.node,
             gpus: run.gpus.iter().collect(),
             outcome: None,
         });
     }
-    if entry.name.reserves_peak() {
-        // Peaks are kept at the upper end of the line.
-        let mut top = problem.gpus;
-        for service in &mut workload.services {
-            let known = problem.services.iter().find(|known| known.name == service.id);
-            let low = top.saturating_sub(known.map_or(0, |known| known.peak));
-            service.reserved = (low..top).collect();
-            top = low;
-        }
+    // Peaks are kept at the upper end of the line; without them nothing is.
+    let mut top = problem.gpus;
+    for service in &mut workload.services {
+        let known = problem.services.iter().find(|known| known.name == service.id);
+        let peak = known.filter(|_| entry.name.reserves_peak()).map_or(0, |known| known.peak);
+        let low = top.saturating_sub(peak);
+        service.reserved = Some((low..top).collect());
+        top = low;
     }
+    workload.end_ms = Some(problem.horizon_ms + begin_ms);
     workload.columns.extend([Column::ActualStart, Column::ActualEnd, Column::GpuIds]);
     workload
 }
 
-/// Columns that are missing, as an answer names them.
-fn missing(workload: &Workload, columns: &[Column]) -> Vec<String> {
-    let missing = columns.iter().filter(|column| !workload.columns.contains(column));
-    missing.map(|column| format!("column {}", column.name())).collect()
+/// What is lacking, as an answer names it: columns that nobody fills, and GPUs that are not told of
+/// each job that ran.
+fn lacking(history: &History<'_>, columns: &[Column]) -> Vec<String> {
+    let known = &history.workload.columns;
+    let absent = columns.iter().filter(|column| !known.contains(column));
+    let mut needs: Vec<String> = absent.map(|column| format!("column {}", column.name())).collect();
+    if columns.contains(&Column::GpuIds) && known.contains(&Column::GpuIds) {
+        let without: Vec<&str> = history
+            .runs
+            .iter()
+            .filter(|run| run.gpus.is_empty() && run.start_ms < run.end_ms)
+            .map(|run| run.job.id.as_str())
+            .collect();
+        if let Some(first) = without.first() {
+            needs.push(format!(
+                "column gpu_ids of each job that ran ({} are without, such as {first})",
+                without.len()
+            ));
+        }
+    }
+    needs
 }
 
 fn hours(ms: u64) -> String {
