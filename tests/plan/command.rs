@@ -108,3 +108,113 @@ fn a_plan_from_now_on_inherits_what_runs() {
     assert!(text.contains("new,5,0-7,12:00,14:00,yes,planned"), "{text}");
     assert!(!text.contains("gone"), "{text}");
 }
+
+/// The options of `simulate` are those of `plan`; JSON is all that goes to standard output.
+#[test]
+fn plan_takes_the_options_of_simulate() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (svg, html) = (path("a.svg"), path("a.html"));
+    for command in ["simulate", "plan"] {
+        let out = json(&[
+            command,
+            "3-mixed.csv",
+            "--demand",
+            "3-mixed.demand.csv",
+            "--policy",
+            "easy-elastic,greedy",
+            "--gpus",
+            "8",
+            "--horizon",
+            "24h",
+            "--step",
+            "15m",
+            "--seed",
+            "7",
+            "--json",
+            "--svg",
+            &svg,
+            "--html",
+            &html,
+            "--check",
+        ]);
+        assert_eq!(out["seed"], 7);
+        let names: Vec<_> =
+            out["policies"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
+        assert_eq!(names, ["easy-elastic", "greedy"]);
+        assert!(
+            out["policies"][0]["upper_bound"].as_f64() >= out["policies"][0]["value_done"].as_f64()
+        );
+        let score = &out["policies"][0]["schedule"][0]["score"];
+        for term in [
+            "useful_work",
+            "realtime_shortfall",
+            "churn",
+            "fragmentation",
+            "deadline_risk",
+            "staleness_risk",
+        ] {
+            assert!(score[term].is_i64(), "{term}: {score}");
+        }
+        for file in [&svg, &html] {
+            assert!(std::fs::read_to_string(file).unwrap().contains("<svg "), "{file}");
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+    let output = sluice(&["simulate", "3-mixed.csv", "--svg", "/no/such/folder/a.svg"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+}
+
+#[test]
+fn a_review_answers_and_says_when_the_record_contradicts_itself() {
+    let review = ["review", "3-mixed.csv", "--demand", "3-mixed.demand.csv", "--as"];
+    let out = json(&[&review[..], &["fifo-skip-peak", "--online-budget", "20", "--json"]].concat());
+    let answers = out["answers"].as_array().unwrap();
+    assert_eq!(answers.len(), 5);
+    for (number, answer) in (1..).zip(answers) {
+        assert!(answer["question"].as_str().unwrap().starts_with(&format!("{number}. ")));
+    }
+    assert_eq!(out["contradictions"], Value::Array(Vec::new()));
+
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = folder.path().join("jobs.csv");
+    let list = "job_id,workload_type,priority,arrival_time,deadline,min_gpus,max_gpus,\
+                expected_duration,actual_start,actual_end,gpu_ids\n\
+                one,eval,5,00:00,,2,2,2h,00:00,02:00,0-1\n\
+                two,eval,5,00:00,,2,2,2h,01:00,03:00,1-2\n";
+    std::fs::write(&jobs, list).unwrap();
+    let jobs = jobs.to_str().unwrap();
+    assert!(sluice(&["review", jobs]).status.success());
+    let output = sluice(&["review", jobs, "--check"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("the record contradicts itself once"), "{text}");
+    assert!(text.contains("one and two both held GPUs {1} at 01:00"), "{text}");
+    assert!(text.contains("5. Which estimates"), "{text}");
+    std::fs::write(jobs, b"job_id,\xff\n").unwrap();
+    let output = sluice(&["review", jobs]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("jobs.csv:1: found the byte 0xff; allowed: text in UTF-8"), "{text}");
+}
+
+/// A list through a pipe, with other widths left out for everybody.
+#[test]
+fn a_list_comes_through_a_pipe() {
+    use std::io::Write as _;
+    use std::process::Stdio;
+    let list = "job_id,submission_time,duration,num_gpu\nx,0,3600,8\ny,60,60,1\nz,60,60,4\n";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(["simulate", "-", "--only-widths", "1,8", "--policy", "phase-fair,easy-peak"])
+        .args(["--json", "--check"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(list.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let out: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(out["problem"]["jobs"], 2);
+    assert!(out["remarks"][0]["found"].as_str().unwrap().starts_with("1 jobs of other widths"));
+    assert_eq!(out["policies"][0]["schedule"][1]["start_min"], 60);
+}

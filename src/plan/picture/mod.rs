@@ -152,9 +152,8 @@ impl Canvas<'_> {
     fn axis(&self, out: &mut Elements, bottom: f64) {
         let horizon_ms = self.problem.horizon_ms;
         let every = MARKS_MS.into_iter().find(|every| horizon_ms / every <= MARKS_MOST);
-        let every = every.unwrap_or_else(|| {
-            horizon_ms.div_ceil(MARKS_MOST).next_multiple_of(DAY_MS)
-        });
+        let every =
+            every.unwrap_or_else(|| horizon_ms.div_ceil(MARKS_MOST).next_multiple_of(DAY_MS));
         // Marks stand at round times of the clock, wherever the play begins.
         let first = self.begin_ms.next_multiple_of(every) - self.begin_ms;
         let mut at = first;
