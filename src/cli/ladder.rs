@@ -136,7 +136,8 @@ fn compare(
     let effort = search.effort(watch.control());
     let (mut entries, mut skipped) = (Vec::new(), Vec::new());
     for &name in names {
-        if watch.interrupted() {
+        // Whoever interrupts wants what there is, and that is the first at least.
+        if watch.interrupted() && !(entries.is_empty() && skipped.is_empty()) {
             let reason = "interrupted before it began".to_owned();
             skipped.push(Skipped { name, reason });
             continue;

@@ -218,3 +218,41 @@ fn a_list_comes_through_a_pipe() {
     assert!(out["remarks"][0]["found"].as_str().unwrap().starts_with("1 jobs of other widths"));
     assert_eq!(out["policies"][0]["schedule"][1]["start_min"], 60);
 }
+
+/// The first interrupt ends the search with the best so far; what had not begun is left out.
+#[test]
+fn an_interrupt_gives_the_best_so_far() {
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::process::Stdio;
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/scenarios");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(["simulate", "5-small-jobs.csv", "--demand", "5-small-jobs.demand.csv", "--policy"])
+        .args(["plan-offline,greedy", "--offline-budget", "4000000000", "--json", "--check"])
+        .current_dir(data)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It is interrupted once it says to the kernel that it listens to interrupts.
+    let status = format!("/proc/{}/status", child.id());
+    let listens = || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        caught.is_some_and(|mask| mask >> 1 & 1 == 1)
+    };
+    while !listens() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let out: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(out["interrupted"], true);
+    assert_eq!(out["policies"][0]["name"], "plan-offline");
+    assert!(out["policies"][0]["jobs_started"].as_u64().unwrap() > 0);
+    let skipped = serde_json::json!([{
+        "name": "greedy", "reason": "interrupted before it began",
+    }]);
+    assert_eq!(out["skipped"], skipped);
+}
