@@ -284,7 +284,7 @@ impl Canvas<'_> {
 
     /// Value of finished work over time, one line per policy.
     fn values(&self, out: &mut Elements, report: &Report, top: f64) -> f64 {
-        out.text("policy", (LEFT, top + 12.0), "value done by the deadline, priority × GPU-hours");
+        out.text("policy", (LEFT, top + 12.0), "value done by the deadline (priority × GPU-hours)");
         let highest = report.entries.iter().map(|e| e.metrics.value_done).fold(0.0, f64::max);
         let highest = report.bound.as_ref().map_or(highest, |bound| bound.value_done.max(highest));
         let (low, high) = (top + VALUE, top + 28.0);
