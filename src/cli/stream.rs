@@ -28,7 +28,8 @@ pub struct Streams {
         long,
         value_name = "SPEC",
         conflicts_with_all = [
-            "demand", "records", "only_widths", "horizon", "step", "churn", "html", "online_budget", "offline_budget",
+            "demand", "records", "only_widths", "horizon", "step", "churn", "html",
+            "online_budget", "offline_budget",
             "estimate_error", "run_error", "forecast_shift", "forecast_error", "forecast_margin",
             "check",
         ]

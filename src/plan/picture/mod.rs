@@ -119,7 +119,8 @@ impl Canvas<'_> {
             (all, shown) => format!("{all} nodes (of which {shown} are drawn) of "),
         };
         let facts = format!(
-            "{} jobs on {nodes}{} GPUs until {}   ·   a block is one job on its GPUs; point at it for its facts",
+            "{} jobs on {nodes}{} GPUs until {}   ·   a block is one job on its GPUs; point at it for \
+             its facts",
             problem.jobs.len(),
             problem.gpus,
             self.clock(problem.horizon_ms),

@@ -91,7 +91,8 @@ fn if_peak(services: &[&Serving<'_>]) -> Answer {
         let idle = kept.saturating_sub(serving.demand.area(serving.until_ms));
         total += idle;
         answer.details.push(format!(
-            "{}: keeping its peak of {peak} GPUs all the time would leave {:.1} of {:.1} GPU-hours idle",
+            "{}: keeping its peak of {peak} GPUs all the time would leave {:.1} of {:.1} GPU-hours \
+             idle",
             serving.service.id,
             metrics::hours(idle),
             metrics::hours(kept),
