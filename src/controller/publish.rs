@@ -49,11 +49,20 @@ impl Publisher {
         let pod = record.pod.as_ref();
         let pod = pod.map(|who| format!("{}/{}", who.namespace, who.name)).unwrap_or_default();
         let (pool, reason, message) = (&record.pool, record.reason, &record.message);
-        let (waited_ms, drained_ms) = (record.waited_ms, record.drained_ms);
+        // These lines in JSON are a history that `sluice review` reads.
+        let Record { waited_ms, drained_ms, priority, limit_ms, .. } = *record;
+        let shape = record.shape.map(|shape| format!("{shape:?}"));
+        let shape = shape.as_deref();
         if record.tone == Tone::Warning {
-            warn!(%pool, node, pod, reason, waited_ms, drained_ms, cause, "{message}");
+            warn!(
+                %pool, node, pod, reason, shape, waited_ms, drained_ms, priority, limit_ms, cause,
+                "{message}"
+            );
         } else {
-            info!(%pool, node, pod, reason, waited_ms, drained_ms, cause, "{message}");
+            info!(
+                %pool, node, pod, reason, shape, waited_ms, drained_ms, priority, limit_ms, cause,
+                "{message}"
+            );
         }
         self.count(record);
         if record.tone > Tone::Quiet {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
@@ -106,6 +106,7 @@ impl History {
             ..Known::default()
         });
         let stage = if gone { Stage::Ended } else { stage(pod) };
+        let spec = pod.spec.as_ref();
         let mut notes = Vec::new();
         if stage > known.stage {
             if stage >= Stage::Admitted {
@@ -117,7 +118,8 @@ impl History {
             notes.push(Note::Record(json!({
                 "event": "pod", "pod": name, "uid": uid, "shape": shape, "gpus": asked(pod),
                 "created_ms": known.created_ms, "admitted_ms": known.admitted_ms,
-                "bound_ms": known.bound_ms,
+                "bound_ms": known.bound_ms, "priority": spec.and_then(|spec| spec.priority),
+                "limit_ms": spec.and_then(limit_ms),
             })));
             let gpus = self.held.get(&uid).cloned().unwrap_or_default();
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
@@ -187,6 +189,11 @@ fn large(status: &GpuNodeStatus) -> Option<(&str, &str)> {
     waits.or_else(|| holds().map(|r| (r.namespace.as_str(), r.name.as_str())))
 }
 
+/// The longest that a pod may run.
+fn limit_ms(spec: &PodSpec) -> Option<u64> {
+    u64::try_from(spec.active_deadline_seconds?).ok()?.checked_mul(1_000)
+}
+
 fn created_ms(pod: &Pod) -> u64 {
     let created = pod.metadata.creation_timestamp.as_ref();
     created.and_then(|time| u64::try_from(time.0.as_millisecond()).ok()).unwrap_or_default()
@@ -249,7 +256,9 @@ mod tests {
                 "name": "a", "namespace": "n", "uid": "u", "labels": {LABEL_SHAPE: "small"},
                 "creationTimestamp": "1970-01-01T00:00:10Z",
             },
-            "spec": {"nodeName": node, "containers": []},
+            "spec": {
+                "nodeName": node, "containers": [], "priority": 7, "activeDeadlineSeconds": 60,
+            },
             "status": {"phase": phase},
         }))
     }
@@ -279,6 +288,8 @@ mod tests {
         let mut history = History::new(Millis(10_000));
         let waits = history.pod(&small("Pending", None), Millis(12_500), false);
         assert_eq!(lines(&waits), ["    2.5 s  n/a (small) waits"]);
+        let knows = |n: &Note| matches!(n, Note::Record(r) if r["priority"] == 7 && r["limit_ms"] == 60_000);
+        assert!(waits.iter().any(knows), "what a review of the day needs: {waits:?}");
         assert_eq!(history.pod(&small("Pending", None), Millis(12_600), false), []);
         let runs = history.pod(&small("Running", Some("n1")), Millis(14_000), false);
         assert_eq!(lines(&runs), ["    4.0 s  n/a (small) runs on n1"]);

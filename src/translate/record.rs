@@ -33,6 +33,12 @@ pub struct Record {
     /// Of an admission: how long the pod had waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_ms: Option<u64>,
+    /// Of an admission: the pod's priority.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Of an admission: the longest that the pod may hold its GPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_ms: Option<u64>,
     /// Of a large's admission: how long the gate had been closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained_ms: Option<u64>,
@@ -118,8 +124,10 @@ pub fn decided(decision: &Decision, words: &Words<'_>, gates: &BTreeMap<NodeId, 
     };
     let mut record = named(words, node, job, Cause::Decision(decision.clone()));
     if let (Decision::Reserved { job, node, .. }, Some(shape)) = (decision, record.shape) {
-        let created = words.pool.job(*job).map(|job| job.created);
-        record.waited_ms = created.map(|at| words.world.now.since(at).0);
+        let job = words.pool.job(*job);
+        record.waited_ms = job.map(|job| words.world.now.since(job.created).0);
+        record.priority = job.map(|job| job.priority);
+        record.limit_ms = job.and_then(|job| job.limit).map(|limit| limit.0);
         let gate = gates.get(node).filter(|_| shape == Shape::Large);
         record.drained_ms = gate.map(|gate| words.world.now.since(gate.since).0);
     }
@@ -183,6 +191,8 @@ fn named(words: &Words<'_>, node: NodeId, job: Option<JobId>, cause: Cause) -> R
         message: String::new(),
         tone: Tone::Quiet,
         waited_ms: None,
+        priority: None,
+        limit_ms: None,
         drained_ms: None,
         cause,
     }
