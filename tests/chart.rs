@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use sluice::api::{GpuPool, names};
+use sluice::api::{GpuPool, Preset, names};
 use sluice::cli::Cli;
 
 const SERVED: &str = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy";
@@ -350,11 +350,38 @@ fn the_default_pool_is_one() {
     assert_eq!(pool.spec.gpus_per_node, 4);
     assert_eq!(pool.spec.wave_size, Some(2));
     assert_eq!(pool.spec.limits.small.max_seconds, Some(60));
+    assert_eq!(pool.spec.preset, Preset::Plain);
     assert_eq!(pool.spec.node_selector["gpu"], "yes");
     assert_eq!(rendered.agent()["nodeSelector"], json!({"gpu": "yes"}));
     let rendered = Rendered::with(&["--set=gpu.perNode=4,agent.backend=simulated"]);
     let args = strings(&container(rendered.agent(), "agent")["args"]);
     assert!(args.contains(&"--simulated-gpus=4".to_owned()), "{args:?}");
+}
+
+#[test]
+fn the_default_pool_takes_every_option() {
+    let options = json!({
+        "preset": "Balanced", "backfill": "WithinDrain", "turnSeconds": 900,
+        "oneWaveAtATime": true, "keepOpen": 1,
+    });
+    let set = format!("defaultPool.spec={options}");
+    let pool = Rendered::with(&["--set-json", &set]).pool();
+    for (option, value) in options.as_object().unwrap() {
+        assert_eq!(pool["spec"][option], *value);
+    }
+    let read: GpuPool = serde_json::from_value(pool).unwrap();
+    assert_eq!((read.spec.preset, read.spec.keep_open), (Preset::Balanced, Some(1)));
+    // A field that the type has and the schema of the values lacks could not be set.
+    let schema = std::fs::read_to_string(root().join("charts/sluice/values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let spec = &schema["properties"]["defaultPool"]["properties"]["spec"]["properties"];
+    let pools = sluice::cli::crd::definitions().swap_remove(0);
+    let pools = serde_json::to_value(&pools.spec.versions[0].schema).unwrap();
+    let fields = pools["openAPIV3Schema"]["properties"]["spec"]["properties"].as_object().unwrap();
+    let elsewhere = ["nodeSelector", "resourceName", "gpusPerNode"];
+    for field in fields.keys().filter(|field| !elsewhere.contains(&field.as_str())) {
+        assert!(spec[field].is_object(), "{field} is not in values.schema.json");
+    }
 }
 
 #[test]
@@ -459,6 +486,9 @@ fn wrong_values_are_refused() {
         "--set=admission.mutating=yes",
         "--set=kubeScheduler.extenderTimeout=5",
         "--set=defaultPool.spec.gpusPerNode=4",
+        "--set=defaultPool.spec.preset=Fast",
+        "--set=defaultPool.spec.backfill=Always",
+        "--set=defaultPool.spec.turnSeconds=-1",
         "--set=controller.tolerations[0].keys=x",
     ] {
         let output = template(&[wrong]);

@@ -5,12 +5,14 @@
 
 pub mod names;
 mod node;
+mod options;
 mod pool;
 
 pub use node::{
     Counters, DrainStatus, GpuHealth, GpuNode, GpuNodeSpec, GpuNodeStatus, GpuStatus, NodePhase,
     PodRef, Reservation, ReservationKind, ReservationState, TurnStatus, WaveStatus,
 };
+pub use options::{Backfill, Preset};
 pub use pool::{
     DrainSpec, GpuPool, GpuPoolSpec, GpuPoolStatus, GpuTotals, LimitsSpec, NodeTotals, OnTimeLimit,
     QuotaSpec, ShapeCounters, ShapeLimit, ShapeQueue, ShapeStatus,

@@ -74,6 +74,10 @@ pub struct GpuNodeStatus {
     /// The larges' turn: larges that follow one another without a wave between them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnStatus>,
+    /// When a gate last opened here without its large while smalls ran that had been admitted
+    /// behind it (backfill). No small that waited then is passed by another any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<Time>,
     /// The bounded wave of smalls. Set while the phase is `Wave`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wave: Option<WaveStatus>,

@@ -9,6 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::options::{self, Backfill, Preset};
 use super::{Counters, PodRef};
 
 /// Nodes that share two queues and one policy.
@@ -38,11 +39,7 @@ use super::{Counters, PodRef};
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp","priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "!has(self.waveSize) || self.waveSize <= self.gpusPerNode",
-    "message": "waveSize must not exceed gpusPerNode: a larger wave would break the larges' bound",
-    "fieldPath": ".waveSize",
-}]))]
+#[schemars(extend("x-kubernetes-validations" = options::rules()))]
 pub struct GpuPoolSpec {
     /// Labels that a node must carry to belong to the pool, for example
     /// `nvidia.com/gpu.present: "true"`. A node belongs to at most one pool; where two match, the
@@ -60,8 +57,42 @@ pub struct GpuPoolSpec {
     pub gpus_per_node: i32,
     /// The most smalls that one wave admits; by default `gpusPerNode`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 64))]
+    #[schemars(range(min = 1, max = 64), extend("x-kubernetes-validations" = [{
+        "rule": "self >= 1",
+        "message": "a wave of none would let the smalls starve: write 1 or more, or leave it out",
+    }]))]
     pub wave_size: Option<i32>,
+    /// `Plain` (the default) is the rule with none of the options below; `Balanced` sets
+    /// `backfill: WithinDrain` and a turn of four times the longest that a large may hold a node
+    /// (its maxSeconds, the usual grace period and Sluice's own share). An option that is set
+    /// beside it counts.
+    #[serde(default)]
+    pub preset: Preset,
+    /// Whether smalls start behind a closed gate: `Never`, or `WithinDrain`, which admits one if
+    /// its enforced limit ends no later than the drain or the wave does anyway, so that the large
+    /// does not wait longer for it. Fewer GPUs idle. A small waits up to one small's limit longer
+    /// than without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "options::backfill_schema")]
+    pub backfill: Option<Backfill>,
+    /// For how many seconds larges may follow one another on a node without a wave between them.
+    /// The next one follows if its enforced limit ends within that time. 0 is one large, then a
+    /// wave. Fewer drains; the small at place p of its queue may wait that much longer for each
+    /// wave's worth of places: at most ceil(p / waveSize) * (turn + 2 * the smalls' limit).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub turn_seconds: Option<i64>,
+    /// While one node is in a wave or drains, larges follow one another on the others without a
+    /// wave. For pools of two or three nodes, and where larges hold most of the GPU time. Bounds
+    /// stay as they are; by default off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_wave_at_a_time: Option<bool>,
+    /// How many nodes are kept open for smalls: a large neither takes nor drains the last ones.
+    /// The larges' bound doubles, and with so many nodes or fewer no large ever starts, which the
+    /// condition `Degraded` then says; by default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub keep_open: Option<i32>,
     /// How nodes are drained for a waiting large.
     #[serde(default)]
     pub drain: DrainSpec,
@@ -94,12 +125,16 @@ fn default_gpus_per_node() -> i32 {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "self.onTimeLimit != 'Evict' || has(self.timeLimitSeconds)",
-    "message": "onTimeLimit: Evict needs timeLimitSeconds: say after how long a drain may evict",
+    "message": "onTimeLimit: Evict needs timeLimitSeconds: say after how long a drain may evict, \
+                or write Wait",
     "fieldPath": ".timeLimitSeconds",
 }]))]
 pub struct DrainSpec {
     /// How many nodes may drain at once. One idles the fewest GPUs.
-    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(range(min = 1, max = 1000), extend("x-kubernetes-validations" = [{
+        "rule": "self >= 1",
+        "message": "with no drain at a time a large may wait for ever: write 1 or more",
+    }]))]
     pub max_concurrent: i32,
     /// After how many seconds a drain is overdue. By default when the last limit of its smalls has
     /// passed.

@@ -139,7 +139,7 @@ impl PoolState {
             pool.nodes().iter().filter_map(|(&id, node)| Some((id, *node.gate()?))).collect();
         let since = self.stepped_at.replace(world.now).unwrap_or(world.now);
         self.idle_gpu_ms += idle_behind_gates(pool, world.now.since(since));
-        let decisions = pool.step(inputs, world.now);
+        let decisions = pool.step(inputs.clone(), world.now);
         for decision in &decisions {
             if let Decision::Unreserved { job, node, reason, .. } = *decision {
                 known.taken_back.insert(job, (node, reason));
@@ -149,6 +149,9 @@ impl PoolState {
             }
             let words = Words { pool, known, world };
             untold += self.records.add(record::decided(decision, &words, &gates));
+        }
+        for moved in known.promises.note(pool, &inputs, &decisions, world.now) {
+            self.records.add(record::moved(&moved, &Words { pool, known, world }));
         }
         known.tidy(world, pool);
         untold + self.agents_changed(world)

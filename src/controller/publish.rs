@@ -128,7 +128,7 @@ impl Publisher {
             Cause::Fact(Input::Foreign { .. }) => {
                 metrics.bypasses.get_or_create_owned(&PoolLabel { pool: pool() }).inc();
             }
-            Cause::Decision(_) | Cause::Fact(_) | Cause::Agent(_) => {}
+            Cause::Decision(_) | Cause::Fact(_) | Cause::Agent(_) | Cause::Moved(_) => {}
         }
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::facts::EARLY_FAILURE;
 use super::node::EARLY_FAILURES_MAX;
-use super::{Holding, Job, JobId, Millis, Phase, Pool, Shape};
+use super::{Holding, Job, JobId, Millis, Node, NodeId, Phase, Pool, Shape, Waiting};
 
 /// The latest start of a waiting job.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,45 +41,189 @@ pub enum Basis {
     Wide,
 }
 
+/// A setting that leaves no node to larges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AllKeptOpen {
+    /// How many nodes the setting keeps open.
+    pub kept_open: u32,
+    /// How many nodes take new work.
+    pub takers: u32,
+}
+
+/// A figure and how it comes about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Figure {
+    /// What a person is told.
+    pub(super) bound: Bound,
+    /// How it grows with the place, where it rests on that.
+    pub(super) by_place: Option<ByPlace>,
+}
+
+/// A latest start as a function of the place in the queue: one more who is served first moves it by
+/// what the proof gives that one, counted from when the figure was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ByPlace {
+    /// When the wait counts from, and what is waited whatever the place.
+    start: Millis,
+    /// GPUs that those before it and it ask for, or larges.
+    places: u64,
+    /// One round.
+    round: Millis,
+    /// Of the places, how many one round serves.
+    served: u32,
+    /// Rounds that need not be waited for.
+    spared: u64,
+}
+
+impl ByPlace {
+    /// The latest start if so many more are served first.
+    pub(super) fn latest_start(self, more: u64) -> Millis {
+        let places = self.places.saturating_add(more);
+        let rounds = places.div_ceil(self.served.into()).saturating_sub(self.spared);
+        self.start + Millis(self.round.0.saturating_mul(rounds))
+    }
+}
+
+/// Who is served before a waiting job.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Before {
+    /// How many.
+    pub(super) jobs: u32,
+    /// How many more GPUs than one each the wide ones among them ask for.
+    more: u64,
+    /// GPUs of the widest.
+    widest: u32,
+}
+
+impl Before {
+    /// One more goes before.
+    pub(super) fn add(&mut self, job: &Job) {
+        self.jobs += 1;
+        if let Shape::Wide(gpus) = job.shape {
+            self.widen(gpus);
+        }
+    }
+
+    fn widen(&mut self, gpus: u32) {
+        self.more += u64::from(gpus.saturating_sub(1));
+        self.widest = self.widest.max(gpus);
+    }
+}
+
+/// What every figure of a pool rests on at one time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Terms {
+    /// The longest that a small holds a GPU, and who that is if it is more than the pool allows.
+    pub(super) small: (Millis, Option<JobId>),
+    /// The same of larges.
+    pub(super) large: (Millis, Option<JobId>),
+    /// A holder without an enforced limit, or beyond it.
+    unlimited: Option<JobId>,
+    /// Whether a large runs.
+    large_runs: bool,
+}
+
 impl Pool {
     /// When at the latest a job starts as things stand; `None` if it does not wait.
     pub fn bound(&self, job: JobId, now: Millis) -> Option<Bound> {
         let waiting = self.waiting.get(&job)?;
-        let none = |basis| Some(Bound { latest_start: None, basis });
-        if self.held_back_for_ever(&waiting.job) {
+        let mut before = Before { jobs: self.ahead(job)?, ..Before::default() };
+        for gpus in self.queue_of(waiting.job.shape).wide_before(&waiting.job) {
+            before.widen(gpus);
+        }
+        Some(self.figure(self.terms(now), waiting, before, now).bound)
+    }
+
+    /// What figures rest on now.
+    pub(super) fn terms(&self, now: Millis) -> Terms {
+        let holdings = self.nodes.values().flat_map(|node| &node.holdings);
+        let unlimited = holdings.filter(|(_, h)| h.latest_end.is_none_or(|end| end < now));
+        Terms {
+            small: self.longest(Shape::Small, self.config.small_limit.unwrap_or_default(), now),
+            large: self.longest(Shape::Large, self.config.large_limit.unwrap_or_default(), now),
+            unlimited: unlimited.map(|(&job, _)| job).min(),
+            large_runs: self.nodes.values().any(|n| matches!(n.phase, Phase::Exclusive(_))),
+        }
+    }
+
+    /// The figure of the job at a place of its queue.
+    pub(super) fn figure(
+        &self,
+        terms: Terms,
+        waiting: &Waiting,
+        before: Before,
+        now: Millis,
+    ) -> Figure {
+        let (job, place) = (&waiting.job, before.jobs.saturating_add(1));
+        let none = |basis| Figure { bound: Bound { latest_start: None, basis }, by_place: None };
+        if self.held_back_for_ever(job) {
             return none(Basis::HeldBack);
         }
-        if let Shape::Wide(_) = waiting.job.shape {
+        if let Shape::Wide(_) = job.shape {
             return none(Basis::Wide);
         }
-        let place = self.ahead(job)?.saturating_add(1);
-        if let Some(latest_start) = self.drained_for(job, place, now) {
-            return Some(Bound { latest_start: Some(latest_start), basis: Basis::Drain });
+        if let Some(at) = self.drained_for(job.id, place, now) {
+            let bound = Bound { latest_start: Some(at), basis: Basis::Drain };
+            return Figure { bound, by_place: None };
         }
-        let (Some(small), large) = (self.config.small_limit, self.config.large_limit) else {
+        if self.config.small_limit.is_none() {
             return none(Basis::NoLimit(Shape::Small));
-        };
-        let Some(large) = large else { return none(Basis::NoLimit(Shape::Large)) };
-        if let Some(unlimited) = self.unlimited_for(&waiting.job, now) {
+        }
+        if self.config.large_limit.is_none() {
+            return none(Basis::NoLimit(Shape::Large));
+        }
+        if let Some(unlimited) = terms.unlimited.or_else(|| self.unlimited_before(job)) {
             return none(Basis::Unlimited(unlimited));
         }
-        let s = self.longest(Shape::Small, small, now);
-        let l = self.longest(Shape::Large, large, now);
-        let span = match waiting.job.shape {
-            Shape::Large => self.large_span(place, s, l),
-            Shape::Small | Shape::Wide(_) => {
-                let rounds = self.rounds(&waiting.job, place);
-                Millis(rounds.saturating_mul((self.turn_span(l) + s + s).0))
-            }
+        let start = now.max(waiting.retry_at);
+        // While it stands back others pass, so a large may run by then.
+        let terms = Terms { large_runs: terms.large_runs || start > now, ..terms };
+        let by_place = match job.shape {
+            Shape::Small | Shape::Wide(_) => self.small_by_place(job, before, terms, start),
+            Shape::Large => self.large_by_place(place, terms, start),
         };
-        let latest_start = now.max(waiting.retry_at) + span;
-        Some(Bound { latest_start: Some(latest_start), basis: Basis::Place(place) })
+        let latest_start = Some(by_place.latest_start(0));
+        let bound = Bound { latest_start, basis: Basis::Place(place) };
+        Figure { bound, by_place: Some(by_place) }
+    }
+
+    /// In each span of a turn and two smalls, a wave's worth of smalls start from the front: at
+    /// least so many GPUs go to them that the widest would not fit into what is left.
+    ///
+    /// Where fewer GPUs are in a state to serve it, those it is, in the time of one small.
+    fn small_by_place(&self, job: &Job, before: Before, terms: Terms, start: Millis) -> ByPlace {
+        let places = u64::from(before.jobs) + before.more + 1;
+        let usable = |(id, node): (&NodeId, &Node)| {
+            (node.spec.schedulable && job.fits.on(*id)).then(|| node.ever_free().count())
+        };
+        let mut usable = self.nodes.iter().filter_map(usable);
+        let full = self.config.gpus_per_node;
+        let usable = usable.try_fold(0, |sum: u32, gpus| (sum < full).then(|| sum + gpus));
+        let left = usable.unwrap_or(full).min(full);
+        let left = left.saturating_sub(before.widest.saturating_sub(1));
+        let served = self.config.wave_size.min(left).max(1);
+        let (s, l) = (terms.small.0, terms.large.0);
+        // Once, smalls admitted behind a gate that then opens may hold up those in front.
+        let start = if self.config.backfill { start + s } else { start };
+        ByPlace { start, places, round: self.turn_span(l) + s + s, served, spared: 0 }
+    }
+
+    /// In each span of a large and a small, a large starts; the first sooner if none runs.
+    fn large_by_place(&self, place: u32, terms: Terms, start: Millis) -> ByPlace {
+        let (s, l) = (terms.small.0, terms.large.0);
+        let (first, spared) = if terms.large_runs { (Millis::default(), 0) } else { (s, 1) };
+        // Where nodes are kept open, one must open before the one that a large fits may close.
+        let (first, round) = match (self.config.keep_open > 0, terms.large_runs) {
+            (false, _) => (first, l + s),
+            (true, true) => (first, l + s + l + s),
+            (true, false) => (first + l + s, l + s + l + s),
+        };
+        ByPlace { start: start + first, places: place.into(), round, served: 1, spared }
     }
 
     /// Whether a reason holds the job back, or may do so, that no time bounds.
     fn held_back_for_ever(&self, job: &Job) -> bool {
-        let takers = self.nodes.values().filter(|node| node.spec.schedulable).count();
-        let kept_open = job.shape == Shape::Large && takers <= self.config.keep_open as usize;
+        let kept_open = job.shape == Shape::Large && self.no_node_for_larges().is_some();
         self.config.paused
             || !self.could_fit(job)
             || !self.within_quota(job)
@@ -87,20 +231,31 @@ impl Pool {
             || kept_open
     }
 
+    /// Whether so many nodes are kept open for smalls that no large ever starts.
+    pub fn no_node_for_larges(&self) -> Option<AllKeptOpen> {
+        let kept_open = self.config.keep_open;
+        if kept_open == 0 {
+            return None;
+        }
+        let takers = self.nodes.values().filter(|node| node.spec.schedulable).count();
+        let takers = u32::try_from(takers).unwrap_or(u32::MAX);
+        (takers > 0 && takers <= kept_open).then_some(AllKeptOpen { kept_open, takers })
+    }
+
     /// When the node is empty whose gate is closed for the first large. Another's gate says
     /// nothing: whoever stands before it takes the node that comes free first.
     fn drained_for(&self, job: JobId, place: u32, now: Millis) -> Option<Millis> {
-        let mut nodes = self.nodes.values().filter(|_| place == 1);
-        let node = nodes.find(|node| node.gate().is_some_and(|gate| gate.job == job))?;
+        if place > 1 {
+            return None;
+        }
+        let node =
+            self.nodes.values().find(|node| node.gate().is_some_and(|gate| gate.job == job))?;
         let kept = node.holdings.values().all(|h| h.latest_end.is_some_and(|end| end >= now));
         node.latest_end(now).filter(|_| kept)
     }
 
-    /// A job that may hold up another for longer than anything enforces: it holds GPUs without a
-    /// limit or beyond it, or it waits without a limit and is served first.
-    fn unlimited_for(&self, job: &Job, now: Millis) -> Option<JobId> {
-        let holdings = self.nodes.values().flat_map(|node| &node.holdings);
-        let holder = holdings.filter(|(_, h)| h.latest_end.is_none_or(|end| end < now));
+    /// A job that waits without a limit and may run before this one starts.
+    fn unlimited_before(&self, job: &Job) -> Option<JobId> {
         let waits = |shape: Shape| {
             let unlimited = self.queue_of(shape).longer_than(Millis(u64::MAX));
             let jobs = unlimited.filter_map(|id| self.waiting.get(&id)).map(|waiting| &waiting.job);
@@ -108,37 +263,22 @@ impl Pool {
                 .map(|job| job.id)
                 .next()
         };
-        holder
-            .map(|(&job, _)| job)
-            .min()
-            .or_else(|| waits(Shape::Small))
-            .or_else(|| waits(Shape::Large))
+        waits(Shape::Small).or_else(|| waits(Shape::Large))
     }
 
     /// The longest that a job of a shape still holds GPUs, or will: the pool's limit, unless one
     /// that runs or waits has a greater one.
-    fn longest(&self, shape: Shape, limit: Millis, now: Millis) -> Millis {
+    fn longest(&self, shape: Shape, limit: Millis, now: Millis) -> (Millis, Option<JobId>) {
         let large = |holding: &Holding| holding.shape == Some(Shape::Large);
-        let holdings = self.nodes.values().flat_map(|node| node.holdings.values());
+        let holdings = self.nodes.values().flat_map(|node| &node.holdings);
         let running = holdings
-            .filter(|&holding| large(holding) == (shape == Shape::Large))
-            .filter_map(|holding| holding.latest_end)
-            .map(|end| end.since(now));
+            .filter(|(_, holding)| large(holding) == (shape == Shape::Large))
+            .filter_map(|(&job, holding)| Some((holding.latest_end?.since(now), Some(job))));
         let waiting = self.queue_of(shape).longer_than(limit).next();
-        let waiting = waiting.and_then(|job| self.job(job)?.limit);
-        running.chain(waiting).fold(limit, Millis::max)
-    }
-
-    /// How many waves, or as much service on open nodes, a small waits for. In each at least so
-    /// many GPUs go to those before it that the widest of them would not fit into what is left.
-    fn rounds(&self, job: &Job, place: u32) -> u64 {
-        let wide = self.queue_of(job.shape).wide_before(job);
-        let (more, widest) = wide.fold((0_u64, 1), |(more, widest), gpus| {
-            (more + u64::from(gpus.saturating_sub(1)), widest.max(gpus))
-        });
-        let left = self.config.gpus_per_node.saturating_sub(widest - 1);
-        let each = u64::from(self.config.wave_size.min(left).max(1));
-        (u64::from(place) + more).div_ceil(each)
+        let waiting = waiting.and_then(|job| Some((self.job(job)?.limit?, Some(job))));
+        running
+            .chain(waiting)
+            .fold((limit, None), |most, one| if one.0 > most.0 { one } else { most })
     }
 
     /// How long larges follow one another without a wave, those that fail at once included.
@@ -146,19 +286,6 @@ impl Pool {
         let in_vain = EARLY_FAILURE.max(self.config.reservation_timeout).min(large);
         let turn = self.config.turn.map_or(large, |turn| turn.max(large));
         turn + Millis(in_vain.0.saturating_mul(EARLY_FAILURES_MAX.into()))
-    }
-
-    fn large_span(&self, place: u32, s: Millis, l: Millis) -> Millis {
-        let runs = self.nodes.values().any(|node| matches!(node.phase, Phase::Exclusive(_)));
-        let cycles = u64::from(if runs { place } else { place - 1 });
-        let first = if runs { Millis::default() } else { s };
-        let span = first + Millis(cycles.saturating_mul((l + s).0));
-        // Where nodes are kept open, one must open before the one that a large fits may close.
-        if self.config.keep_open > 0 {
-            span + Millis((l + s).0.saturating_mul(place.into()))
-        } else {
-            span
-        }
     }
 
     /// A job that holds GPUs without an enforced limit.

@@ -8,6 +8,7 @@ use super::{GpuSet, Millis, TenantId};
 
 /// Settings of one pool. The default is the plain rule on eight-GPU nodes: one wave after each
 /// large, nothing admitted behind a closed gate.
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// GPUs of a node, which is also what a large asks for.
@@ -28,6 +29,9 @@ pub struct Config {
     pub backfill: bool,
     /// How long larges may follow one another without a wave between them; `None`: one large.
     pub turn: Option<Millis>,
+    /// One wave in the pool at a time: while one node is in a wave or drains, larges follow one
+    /// another on the others, whose smalls it counts for.
+    pub one_wave: bool,
     /// How many nodes stay open for smalls: a large neither takes nor drains the last of them.
     pub keep_open: u32,
     /// The greatest limit of a small that the pool accepts, if it enforces one.
@@ -50,6 +54,7 @@ impl Default for Config {
             paused: false,
             backfill: false,
             turn: None,
+            one_wave: false,
             keep_open: 0,
             small_limit: None,
             large_limit: None,
@@ -62,11 +67,14 @@ impl Default for Config {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A node without GPUs, or with more than a [`GpuSet`] holds.
-    #[error("gpusPerNode is {0}: it must be 1 to {max}", max = GpuSet::MAX)]
+    #[error("gpusPerNode is {0}: write 1 to {max}", max = GpuSet::MAX)]
     GpusPerNode(u32),
     /// A wave of none would let smalls starve; one wider than the node would be a second wave and
     /// break the larges' bound.
-    #[error("waveSize is {size}: it must be 1 to gpusPerNode ({gpus}), else a bound is lost")]
+    #[error(
+        "waveSize is {size}: a wave of none would let smalls starve, and one wider than the node \
+         would break the larges' bound; write 1 to gpusPerNode, which is {gpus}"
+    )]
     WaveSize {
         /// What was asked for.
         size: u32,
@@ -74,10 +82,10 @@ pub enum ConfigError {
         gpus: u32,
     },
     /// No drain at a time would let larges starve.
-    #[error("maxDrains is 0: with no drain at all a large may wait for ever; use 1 or more")]
+    #[error("maxDrains is 0: with no drain at all a large may wait for ever; write 1 or more")]
     MaxDrains,
     /// Eviction without a time limit has no moment.
-    #[error("evicting needs a drain time limit: say after how long a drain may evict")]
+    #[error("onTimeLimit Evict has no moment without a limit: write timeLimitSeconds, or Wait")]
     EvictWithoutLimit,
 }
 

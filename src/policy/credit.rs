@@ -1,6 +1,8 @@
 //! Pure: what the end of a large gives the smalls: one wave, or nothing.
 
-use super::{Credit, Decision, Gate, Job, JobId, Kind, Millis, Node, NodeId, Phase, Pool, Shape};
+use super::{
+    Credit, Decision, Gate, Holding, Job, JobId, Kind, Millis, Node, NodeId, Phase, Pool, Shape,
+};
 
 impl Pool {
     /// Credit exists only at the instant of a large's end: it becomes a wave now or is gone.
@@ -19,7 +21,10 @@ impl Pool {
                 node.enter(Phase::Open, now);
                 match credit {
                     // The turn goes on: whoever is placed next decides what becomes of it.
-                    Credit::TurnContinues | Credit::OtherNodeOpen | Credit::NoSmallWaits => {}
+                    Credit::TurnContinues
+                    | Credit::OtherNodeOpen
+                    | Credit::OtherNodeNext
+                    | Credit::NoSmallWaits => {}
                     Credit::Wave | Credit::NoLargeWaits | Credit::NodeUnfit => node.turn = None,
                 }
             }
@@ -49,8 +54,10 @@ impl Pool {
         let Some(small) = self.first(Shape::Small, served) else {
             return (Credit::NoSmallWaits, Some(next.id));
         };
-        let credit = if self.another_serves(small, id) {
+        let credit = if self.others_serve(small, id) {
             Credit::OtherNodeOpen
+        } else if self.config.one_wave && self.another_is_next(small, id, now) {
+            Credit::OtherNodeNext
         } else if self.turn_continues(node, next, now) {
             Credit::TurnContinues
         } else {
@@ -59,12 +66,26 @@ impl Pool {
         (credit, Some(next.id))
     }
 
-    /// Whether another node is open for this small. One whose GPUs are all in the hands of others
-    /// without an end is open in name only.
-    fn another_serves(&self, small: &Job, than: NodeId) -> bool {
+    /// Whether smalls are served on other nodes meanwhile as well as by a wave: as many GPUs are on
+    /// open nodes that this small may use, and enough on one for it. Those in the hands of others
+    /// without an end, and unhealthy ones, are there in name only.
+    fn others_serve(&self, small: &Job, than: NodeId) -> bool {
+        let others = self.nodes.iter().filter(|&(&id, node)| {
+            id != than && node.is_open() && node.spec.schedulable && small.fits.on(id)
+        });
+        let (most, sum) = others
+            .map(|(_, node)| node.ever_free().count())
+            .fold((0, 0), |(most, sum), gpus| (gpus.max(most), gpus.saturating_add(sum)));
+        most >= self.asked(small.shape) && sum >= self.config.wave_size
+    }
+
+    /// Whether another node that this small may use is in a wave or drains, and will be empty in
+    /// time. It takes the next large, and is then no reason to go on without a wave any more.
+    fn another_is_next(&self, small: &Job, than: NodeId, now: Millis) -> bool {
         self.nodes.iter().any(|(&id, node)| {
-            let open = node.is_open() && node.spec.schedulable && small.fits.on(id);
-            id != than && open && node.ever_free().count() >= self.asked(small.shape)
+            let gated = node.gate().is_some() && node.spec.schedulable && small.fits.on(id);
+            let ends = |holding: &Holding| holding.latest_end.is_some_and(|end| end >= now);
+            id != than && gated && node.holdings.values().all(ends)
         })
     }
 

@@ -144,6 +144,8 @@ pub enum Credit {
     NoSmallWaits,
     /// Another node is open, where smalls are served meanwhile.
     OtherNodeOpen,
+    /// Another node is in a wave or drains, and the pool has one at a time.
+    OtherNodeNext,
     /// The larges' turn is not over.
     TurnContinues,
     /// The node takes no new work now.

@@ -1,6 +1,6 @@
 //! Pure: the decision, once per step, after the facts of one instant are in.
 
-use super::{Decision, Job, JobId, Kind, Millis, NodeId, Phase, Pool, Shape, Turn};
+use super::{Decision, Job, JobId, Kind, Millis, NodeId, Phase, Pool, Shape, Turn, Waiting};
 
 /// How many waiting smalls are looked at for one gap behind a gate: bounds the cost of a step.
 const BACKFILL_DEPTH: usize = 300;
@@ -172,6 +172,11 @@ impl Pool {
     }
 
     /// Smalls whose limit ends no later than the drain behind whose gate they start.
+    ///
+    /// A gate that opens without its large leaves them running on an open node, where they keep
+    /// GPUs from those in front of them. Once that costs those in front a window; if it could
+    /// happen again and again, they would get one GPU where the bound counts on all. So whoever
+    /// waited at such a moment is passed by nobody any more.
     fn backfill(&mut self, now: Millis, out: &mut Vec<Decision>) {
         let gated: Vec<NodeId> = self
             .nodes
@@ -180,6 +185,7 @@ impl Pool {
             .map(|(&id, _)| id)
             .collect();
         let Some(shortest) = self.queue_of(Shape::Small).shortest() else { return };
+        let given_up = self.nodes.values().filter_map(|node| node.given_up).max();
         for id in gated {
             let Some(drained) = self.nodes.get(&id).and_then(|node| node.latest_end(now)) else {
                 continue;
@@ -187,19 +193,28 @@ impl Pool {
             if now + shortest > drained {
                 continue;
             }
-            let fitting: Vec<JobId> = self
+            let candidates: Vec<JobId> = self
                 .runnable(Shape::Small)
                 .take(BACKFILL_DEPTH)
                 .filter(|job| job.fits.on(id))
-                .filter(|job| job.limit.is_some_and(|limit| now + limit <= drained))
                 .map(|job| job.id)
                 .collect();
-            for small in fitting {
-                let Some(waiting) = self.waiting.get(&small) else { continue };
+            for small in candidates {
+                let Some(Waiting { job, .. }) = self.waiting.get(&small) else { continue };
                 let free = self.nodes.get(&id).map_or(0, |node| node.free().count());
-                let room = free >= self.asked(waiting.job.shape);
-                if room && self.within_quota(&waiting.job) {
-                    self.reserve_small(small, id, Kind::Backfill, now, out);
+                let in_time = job.limit.is_some_and(|limit| now + limit <= drained);
+                if free == 0 {
+                    break;
+                }
+                if !self.within_quota(job) {
+                    continue;
+                }
+                if in_time {
+                    if free >= self.asked(job.shape) {
+                        self.reserve_small(small, id, Kind::Backfill, now, out);
+                    }
+                } else if given_up.is_some_and(|at| job.created <= at) {
+                    break;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Pure: which nodes drain, for whom, and what becomes of a drain that lasts too long.
 
 use super::{
-    Decision, Gate, Job, JobId, Millis, Node, NodeId, OpenReason, Phase, Pool, Shape, Stage,
+    Decision, Gate, Job, JobId, Kind, Millis, Node, NodeId, OpenReason, Phase, Pool, Shape, Stage,
 };
 
 impl Pool {
@@ -9,13 +9,34 @@ impl Pool {
     /// it opened one.
     pub(super) fn assign_gates(&mut self, now: Millis, out: &mut Vec<Decision>) -> bool {
         let mut opened = self.open_unfit_gates(now, out);
+        let none_waits = self.heads(Shape::Large, |_| true).is_empty();
+        let reason = if none_waits { OpenReason::NoLargeWaits } else { OpenReason::NotNeeded };
+        loop {
+            let (mut spare, mut used) = self.share_gates(now, out);
+            // What a large gives back for a node that is empty sooner may serve a later one.
+            if self.spare_the_latest(&mut spare, &mut used, now, out) {
+                continue;
+            }
+            opened |= !spare.is_empty();
+            for id in spare {
+                self.open_gate(id, reason, now, out);
+            }
+            return opened;
+        }
+    }
+
+    /// Gives each large in order its gate, or closes one; returns the gates that are left over, and
+    /// those that are used.
+    fn share_gates(
+        &mut self,
+        now: Millis,
+        out: &mut Vec<Decision>,
+    ) -> (Vec<NodeId>, Vec<(JobId, NodeId)>) {
         let mut spare: Vec<NodeId> =
             self.nodes.iter().filter(|(_, n)| n.gate().is_some()).map(|(&id, _)| id).collect();
         let mut used: Vec<(JobId, NodeId)> = Vec::new();
         let mut closed = spare.len();
         let mut heads = self.heads(Shape::Large, |_| true);
-        let reason =
-            if heads.is_empty() { OpenReason::NoLargeWaits } else { OpenReason::NotNeeded };
         // The head is never held up by a gate that it cannot use: it may close one more.
         let mut head = true;
         // An earlier large waits for a node to open: no gate is kept closed for another instead.
@@ -42,23 +63,19 @@ impl Pool {
             }
             head = false;
         }
-        self.spare_the_latest(&mut spare, &mut used, now, out);
-        opened |= !spare.is_empty();
-        for id in spare {
-            self.open_gate(id, reason, now, out);
-        }
-        opened
+        (spare, used)
     }
 
     /// Of more gates than larges, those stay closed whose nodes are empty soonest: any other
-    /// choice keeps more GPUs idle.
+    /// choice keeps more GPUs idle. Says whether one was exchanged.
     fn spare_the_latest(
         &mut self,
         spare: &mut [NodeId],
         used: &mut [(JobId, NodeId)],
         now: Millis,
         out: &mut Vec<Decision>,
-    ) {
+    ) -> bool {
+        let mut exchanged = false;
         let empty = |pool: &Self, id| pool.nodes.get(&id).map(|node| empty_soonest(node, now));
         for spared in spare {
             let sooner = empty(self, *spared);
@@ -73,8 +90,10 @@ impl Pool {
                 std::mem::swap(id, spared);
                 let (id, large) = (*id, *large);
                 self.retarget(id, large, out);
+                exchanged = true;
             }
         }
+        exchanged
     }
 
     fn open_unfit_gates(&mut self, now: Millis, out: &mut Vec<Decision>) -> bool {
@@ -167,6 +186,9 @@ impl Pool {
     fn open_gate(&mut self, id: NodeId, reason: OpenReason, now: Millis, out: &mut Vec<Decision>) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let Some(gate) = node.gate().copied() else { return };
+        if node.holdings.values().any(|holding| holding.kind == Kind::Backfill) {
+            node.given_up = Some(now);
+        }
         node.enter(Phase::Open, now);
         out.push(Decision::GateOpened { node: id, job: gate.job, reason });
     }

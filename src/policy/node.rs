@@ -174,6 +174,10 @@ pub struct Node {
     pub phase_since: Millis,
     /// The larges' turn, while one lasts.
     pub turn: Option<Turn>,
+    /// When a gate here last opened without its large while smalls ran that had been admitted
+    /// behind it. Smalls that waited then are passed by no further one (`dispatch.rs`).
+    #[serde(default)]
+    pub given_up: Option<Millis>,
     /// Who holds GPUs.
     pub holdings: BTreeMap<JobId, Holding>,
     /// Jobs admitted here, and how they ended.
@@ -188,6 +192,7 @@ impl Node {
             phase: Phase::Open,
             phase_since: now,
             turn: None,
+            given_up: None,
             holdings: BTreeMap::new(),
             counters: Counters::default(),
         }

@@ -130,7 +130,8 @@ impl Scene {
     pub(crate) fn step(&mut self) -> Vec<Decision> {
         let inputs = self.inputs();
         self.known.note(&inputs, &self.world, &self.pool);
-        let decisions = self.pool.step(inputs, self.world.now);
+        let decisions = self.pool.step(inputs.clone(), self.world.now);
+        self.known.promises.note(&self.pool, &inputs, &decisions, self.world.now);
         for decision in &decisions {
             if let Decision::Unreserved { job, node, reason, .. } = *decision {
                 self.known.taken_back.insert(job, (node, reason));

@@ -48,6 +48,8 @@ pub fn render(
             until: world.config.turn.map(|budget| ends(turn.since + budget)),
             early_failures: int(turn.early_failures),
         }),
+        // Creation times, which it is compared with, are whole seconds.
+        given_up: node.given_up.map(began),
         wave: wave(node, world),
         reservations: node
             .holdings

@@ -8,7 +8,10 @@ use super::agents::AgentWord;
 use super::text::Words;
 use super::time::spoken;
 use crate::api::PodRef;
-use crate::policy::{Credit, Decision, Gate, Input, JobId, NodeId, OpenReason, Outcome, Shape};
+use crate::policy::{
+    BoundMoved, Cause as Moved, Credit, Decision, Gate, Input, JobId, NodeId, OpenReason, Outcome,
+    Shape,
+};
 
 /// One decision, or one fact that changes who holds GPUs, with the names of what it is about.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
@@ -68,6 +71,8 @@ pub enum Cause {
     Fact(Input),
     /// A node's agent can no longer be relied upon, or can again.
     Agent(AgentWord),
+    /// A waiting pod is told a later time.
+    Moved(BoundMoved),
 }
 
 /// Reason of a pod that went round Sluice, which its pool is told as well.
@@ -122,7 +127,7 @@ pub fn decided(decision: &Decision, words: &Words<'_>, gates: &BTreeMap<NodeId, 
             ("RuleBroken", message, Tone::Warning)
         }
     };
-    let mut record = named(words, node, job, Cause::Decision(decision.clone()));
+    let mut record = named(words, Some(node), job, Cause::Decision(decision.clone()));
     if let (Decision::Reserved { job, node, .. }, Some(shape)) = (decision, record.shape) {
         let job = words.pool.job(*job);
         record.waited_ms = job.map(|job| words.world.now.since(job.created).0);
@@ -168,23 +173,67 @@ pub fn observed(input: &Input, words: &Words<'_>) -> Option<Record> {
         }
         _ => return None,
     };
-    let record = named(words, node, Some(job), Cause::Fact(input.clone()));
+    let record = named(words, Some(node), Some(job), Cause::Fact(input.clone()));
     Some(Record { reason, message, tone, ..record })
 }
 
 /// A node's agent can no longer be relied upon, or can again.
 pub fn agent(node: NodeId, word: &AgentWord, words: &Words<'_>) -> Record {
     let tone = if word.ready { Tone::Normal } else { Tone::Warning };
-    let record = named(words, node, None, Cause::Agent(word.clone()));
+    let record = named(words, Some(node), None, Cause::Agent(word.clone()));
     Record { reason: word.reason, message: word.message.clone(), tone, ..record }
 }
 
-fn named(words: &Words<'_>, node: NodeId, job: Option<JobId>, cause: Cause) -> Record {
+/// A waiting pod that starts later than it was told, or of which nothing can be told any more.
+pub fn moved(moved: &BoundMoved, words: &Words<'_>) -> Record {
+    let before = spoken(moved.from);
+    let now = match moved.to {
+        Some(to) => format!("The pod starts by {} at the latest, not by {before}", spoken(to)),
+        None => format!("The pod was told to start by {before}, which no longer holds"),
+    };
+    let message = format!("{now}: {}.", because(moved, words));
+    let record = named(words, None, Some(moved.job), Cause::Moved(*moved));
+    Record { reason: "LatestStartMoved", message, ..record }
+}
+
+fn because(moved: &BoundMoved, words: &Words<'_>) -> String {
+    match moved.cause {
+        Moved::ServedFirst(job) => format!("{} came later and is served first", words.pod(job)),
+        Moved::CameBack(job, reason) if job == moved.job => {
+            format!("its reservation was taken back ({reason:?})")
+        }
+        Moved::CameBack(job, reason) => {
+            let pod = words.pod(job);
+            format!("the reservation of {pod}, which is served first, was taken back ({reason:?})")
+        }
+        Moved::NodeGone(node) => format!("node {} is gone", words.node(node)),
+        Moved::NodeUnfit(node) => {
+            format!("node {} lost a GPU or takes no new work", words.node(node))
+        }
+        Moved::NodeBack(node) => format!("node {} takes new work again", words.node(node)),
+        Moved::Foreign(job) => {
+            format!("{} holds GPUs and did not go through Sluice", words.pod(job))
+        }
+        Moved::Overran(job) => format!("{} holds GPUs beyond its limit", words.pod(job)),
+        Moved::Unlimited(job) => format!("{} has no activeDeadlineSeconds", words.pod(job)),
+        Moved::Longer(job) => {
+            format!("{} may hold GPUs for longer than the pool allows", words.pod(job))
+        }
+        Moved::Quota(tenant) => match words.known.ids.tenant_name(tenant) {
+            Some(namespace) => format!("the quota of namespace {namespace} may hold it back"),
+            None => "the quota of its namespace may hold it back".to_owned(),
+        },
+        Moved::Changed => "what is known of the pod itself changed".to_owned(),
+        Moved::Settings => "the pool's settings changed".to_owned(),
+    }
+}
+
+fn named(words: &Words<'_>, node: Option<NodeId>, job: Option<JobId>, cause: Cause) -> Record {
     let holding = job.and_then(|job| words.pool.holding(job)).and_then(|holding| holding.shape);
     let waiting = job.and_then(|job| words.pool.job(job)).map(|job| job.shape);
     Record {
         pool: words.world.name.clone(),
-        node: words.known.ids.node_name(node).map(str::to_owned),
+        node: node.and_then(|node| words.known.ids.node_name(node)).map(str::to_owned),
         pod: job.and_then(|job| words.known.ids.pod(job)).cloned(),
         shape: holding.or(waiting),
         reason: "",
@@ -267,7 +316,59 @@ const fn due(credit: Credit) -> &'static str {
         Credit::NoLargeWaits => "no other waits, small pods are served as they come",
         Credit::NoSmallWaits => "no small pod waits, the next whole-node pod may start",
         Credit::OtherNodeOpen => "small pods are served on another node meanwhile",
+        Credit::OtherNodeNext => {
+            "another node is in its wave or drains, and one at a time is enough"
+        }
         Credit::TurnContinues => "the turn of the whole-node pods goes on",
         Credit::NodeUnfit => "the node takes no new work",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::serde_json::json;
+
+    use super::*;
+    use crate::policy::{Millis, TenantId, UnreserveReason};
+    use crate::translate::fixture::{Scene, at, pod};
+
+    #[test]
+    fn a_later_start_is_told_with_what_moved_it() {
+        let mut scene = Scene::new(&["n"]);
+        scene.put(pod("a", "whole-node-large", 0, json!({})));
+        scene.put(pod("b", "whole-node-large", 1, json!({})));
+        scene.settle();
+        let job = |name: &str| scene.known.ids.job(name).unwrap();
+        let (a, b) = (job("a"), job("b"));
+        let node = *scene.pool.nodes().keys().next().unwrap();
+        let words = Words { pool: &scene.pool, known: &scene.known, world: &scene.world };
+        let said = |cause: Moved, to: Option<Millis>| {
+            let moved = BoundMoved { job: b, from: at(60), to, cause };
+            let record = super::moved(&moved, &words);
+            assert_eq!((record.reason, record.pod.unwrap().name), ("LatestStartMoved", "b".into()));
+            record.message
+        };
+        let later = "The pod starts by 2027-01-15 08:02:00 UTC at the latest, not by 2027-01-15 \
+                     08:01:00 UTC: team/a came later and is served first.";
+        assert_eq!(said(Moved::ServedFirst(a), Some(at(120))), later);
+        for (cause, because) in [
+            (Moved::CameBack(b, UnreserveReason::Expired), "its reservation was taken back"),
+            (Moved::CameBack(a, UnreserveReason::Expired), "the reservation of team/a, which is"),
+            (Moved::NodeGone(node), "node n is gone."),
+            (Moved::NodeUnfit(node), "node n lost a GPU or takes no new work."),
+            (Moved::NodeBack(node), "node n takes new work again."),
+            (Moved::Foreign(a), "team/a holds GPUs and did not go through Sluice."),
+            (Moved::Overran(a), "team/a holds GPUs beyond its limit."),
+            (Moved::Unlimited(a), "team/a has no activeDeadlineSeconds."),
+            (Moved::Unlimited(JobId(999)), "a pod that is gone has no activeDeadlineSeconds."),
+            (Moved::Longer(a), "team/a may hold GPUs for longer than the pool allows."),
+            (Moved::Quota(TenantId(9)), "the quota of its namespace may hold it back."),
+            (Moved::Changed, "what is known of the pod itself changed."),
+            (Moved::Settings, "the pool's settings changed."),
+        ] {
+            let message = said(cause, None);
+            assert!(message.contains(because), "{cause:?}: {message}");
+            assert!(message.contains("which no longer holds"), "{message}");
+        }
     }
 }

@@ -110,6 +110,7 @@ fn restore_node(
             early_failures: u32::try_from(turn.early_failures).unwrap_or_default(),
             failed_early: false,
         }),
+        given_up: status.given_up.as_ref().map(millis),
         holdings,
         counters: counters(&status.counters),
     }

@@ -193,7 +193,7 @@ fn conditions(
     [
         ("Ready", ready(world, troubles, nodes)),
         ("DrainBounded", drain_bounded(pool, known)),
-        ("Degraded", degraded(known, troubles, gpus)),
+        ("Degraded", degraded(pool, known, troubles, gpus)),
         ("Bypassed", bypassed(pool, known)),
     ]
     .into_iter()
@@ -240,13 +240,26 @@ fn drain_bounded(pool: &Pool, known: &Known) -> Verdict {
     (false, "PodsWithoutLimit", message)
 }
 
-fn degraded(known: &Known, troubles: &Troubles, gpus: &GpuTotals) -> Verdict {
+fn degraded(pool: &Pool, known: &Known, troubles: &Troubles, gpus: &GpuTotals) -> Verdict {
     let mut parts = Vec::new();
     let mut reason = "NothingWrong";
     if !troubles.claimed_elsewhere.is_empty() {
         reason = "NodesClaimedTwice";
         let nodes = troubles.claimed_elsewhere.join(", ");
         parts.push(format!("nodes that match belong to another pool: {nodes}"));
+    }
+    if let Some(none) = pool.no_node_for_larges() {
+        reason = "NoNodeForLarges";
+        parts.push(format!(
+            "no whole-node pod ever starts, since keepOpen is {} and {} them: write {}, or add \
+             nodes",
+            none.kept_open,
+            match none.takers {
+                1 => "1 node takes".to_owned(),
+                takers => format!("{takers} nodes take"),
+            },
+            if none.takers > 1 { format!("{} or less", none.takers - 1) } else { "0".to_owned() },
+        ));
     }
     let unhealthy = gpus.capacity - gpus.healthy;
     if unhealthy > 0 {
@@ -289,4 +302,30 @@ fn bypassed(pool: &Pool, known: &Known) -> Verdict {
 
 fn int(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::serde_json::json;
+
+    use super::*;
+    use crate::translate::fixture::Scene;
+
+    #[test]
+    fn a_pool_that_keeps_every_node_open_says_that_no_large_ever_starts() {
+        for (nodes, keep_open, wanted) in [
+            (&["m", "n"][..], 0, None),
+            (&["m", "n"][..], 1, None),
+            (&["m", "n"][..], 2, Some("keepOpen is 2 and 2 nodes take them: write 1 or less")),
+            (&["n"][..], 5, Some("keepOpen is 5 and 1 node takes them: write 0")),
+        ] {
+            let scene = Scene::with(nodes, json!({"keepOpen": keep_open}));
+            let Scene { world, pool, known } = &scene;
+            let status = render(pool, known, world, &Troubles::default());
+            let degraded = status.conditions.iter().find(|c| c.type_ == "Degraded").unwrap();
+            let reason = if wanted.is_some() { "NoNodeForLarges" } else { "NothingWrong" };
+            assert_eq!(degraded.reason, reason, "{keep_open}");
+            assert!(degraded.message.contains(wanted.unwrap_or_default()), "{}", degraded.message);
+        }
+    }
 }

@@ -54,6 +54,7 @@ fn the_request_says_how_wide_and_the_ledger_lists_as_many_gpus() {
 fn the_pools_status_counts_wide_smalls_among_the_smalls() {
     let mut scene = Scene::new(&["n"]);
     scene.put(wide("w", 6, json!({})));
+    scene.settle();
     scene.put(wide("v", 3, json!({})));
     scene.settle();
     scene.put(wide("w", 6, on("n", Some(0))));

@@ -9,7 +9,7 @@ use super::limits::{self, UNKNOWN_GRACE, VANISHED_MARGIN};
 use super::{Ids, NodeFacts, PodFacts, agents};
 use crate::api::{GpuNode, GpuNodeStatus, GpuPool, PodRef};
 use crate::policy::{
-    Config, Fits, Input, Job, JobId, Millis, NodeId, Pool, Shape, Stage, UnreserveReason,
+    Config, Fits, Input, Job, JobId, Millis, NodeId, Pool, Promises, Shape, Stage, UnreserveReason,
 };
 
 /// What the API server says, as far as it concerns one pool.
@@ -132,6 +132,8 @@ pub struct Known {
     pub agent_missing: BTreeMap<String, Millis>,
     /// How the nodes' agents stand.
     pub agents: BTreeMap<NodeId, AgentWord>,
+    /// When each waiting pod starts at the latest, as it was told.
+    pub promises: Promises,
 }
 
 /// What a release rested on.
@@ -252,9 +254,10 @@ impl Known {
         );
     }
 
-    /// The next time at which a hold ends without anything else happening.
+    /// The next time at which a hold ends, or a limit is outlasted, without anything else happening.
     pub fn next_wakeup(&self, now: Millis) -> Option<Millis> {
-        self.release_at.values().copied().filter(|&at| at > now).min()
+        let releases = self.release_at.values().copied().filter(|&at| at > now);
+        releases.chain(self.promises.next_wakeup(now)).min()
     }
 
     fn drop_job(&mut self, job: JobId) {

@@ -56,15 +56,17 @@ fn work(limits: &Limits, pinned: bool, widest: u32) -> impl Strategy<Value = Wor
 fn world(pinned: bool, wide: bool) -> impl Strategy<Value = (Config, u32, Vec<Work>)> {
     let limits = (1..=4_u64, 1..=12_u64).prop_map(|(small, large)| Limits { small, large });
     let turn = prop_oneof![Just(None), (1..40_u64).prop_map(|s| Some(Millis::from_secs(s)))];
-    let options = (any::<bool>(), turn, 0..=u32::from(pinned), 1..=3_u32);
+    let waves = (any::<bool>(), any::<bool>());
+    let options = (waves, turn, 0..=u32::from(pinned), 1..=3_u32);
     let shape = (1..=4_u32, 1..=4_u32, 1..=3_u32);
     (limits, options, shape).prop_flat_map(move |(limits, options, (gpus, wave, nodes))| {
-        let (backfill, turn, keep_open, max_drains) = options;
+        let ((backfill, one_wave), turn, keep_open, max_drains) = options;
         let config = Config {
             gpus_per_node: gpus,
             wave_size: wave.min(gpus),
             max_drains,
             backfill,
+            one_wave,
             turn,
             keep_open: keep_open.min(nodes - 1),
             small_limit: Some(Millis::from_secs(limits.small)),

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod bounds;
+mod bounds_long;
 mod corner_cases;
 mod faults;
 mod machine;
@@ -11,9 +12,11 @@ mod many_nodes;
 mod model;
 mod one_node;
 mod plain;
+mod promises;
 mod quotas;
 mod restarts;
 mod timeline;
 mod transitions;
 mod waits;
 mod wide;
+mod worlds;

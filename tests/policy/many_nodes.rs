@@ -319,3 +319,74 @@ fn a_spare_gate_opens_for_an_earlier_large_that_waits_for_an_open_node() {
          4 | withdraw X | n0 opens NotNeeded; n1 drains for A until ever",
     );
 }
+
+#[test]
+fn one_wave_at_a_time_lets_larges_follow_where_another_node_is_in_a_wave_or_drains() {
+    let table = "0  | large A,B,C limit=50         | A to n0; B to n1
+                 1  | small s1..s9 limit=10        |
+                 9  | done A                       | n0 owes Wave; s1..s8 waves to n0; n0 waves 8 before C
+                 10 | large D limit=50             |";
+    let mut timeline = play(&limits(10, 50), 2, table);
+    timeline.play(
+        "11 | done B | n1 owes Wave; s9 waves to n1; n1 waves 1 before C; \
+                              n1 drains for D not C",
+    );
+    let one_wave = Config { one_wave: true, ..limits(10, 50) };
+    let mut timeline = play(&one_wave, 2, table);
+    // C is first, and n1 is empty now; the wave's node is for D.
+    timeline.play(
+        "11 | done B             | n1 owes OtherNodeNext; C to n1; n0 drains for D not C
+         19 | done s1..s8        | D to n0
+         20 | large E limit=50   |
+         21 | done C             | n1 owes Wave; s9 waves to n1; n1 waves 1 before E",
+    );
+}
+
+#[test]
+fn a_drain_whose_end_nobody_knows_is_no_reason_to_leave_out_a_wave() {
+    play(
+        &Config { one_wave: true, ..limits(10, 50) },
+        2,
+        "0 | foreign f n1; large A,B limit=50; small s1 limit=10 | A to n0; n1 drains for B until ever
+         9 | done A | n0 owes Wave; s1 waves to n0; n0 waves 1 before B; n1 opens NotNeeded",
+    );
+}
+
+#[test]
+fn a_node_with_few_healthy_gpus_does_not_stand_for_a_wave() {
+    // n1 serves one small at a time, and no large could take it: if it stood for a wave, larges
+    // would follow one another on n0 for ever, and smalls would get one GPU of eight.
+    play(
+        &limits(10, 50),
+        2,
+        "0  | node n1 bad=1,2,3,4,5,6,7                   |
+         1  | large A limit=50                            | A to n0
+         2  | small s1..s9 limit=10; large B limit=50     | s1 to n1
+         9  | done A | n0 owes Wave; s2..s9 waves to n0; n0 waves 8 before B",
+    );
+    // Seven are one too few, and with one more elsewhere enough.
+    play(
+        &limits(10, 50),
+        3,
+        "0  | node n1 bad=1; node n2 bad=1,2,3,4,5,6,7    |
+         1  | large A limit=50                            | A to n0
+         2  | small s1..s9 limit=10; large B limit=50     | s1..s7 to n1; s8 to n2
+         9  | done A                                      | n0 owes OtherNodeOpen; B to n0",
+    );
+}
+
+#[test]
+fn a_gate_that_one_large_gives_back_serves_a_later_one_in_the_same_decision() {
+    // B has the gate that was A's, which is empty sooner; C, which fits n1 alone, has B's.
+    play(
+        &Config { max_drains: 2, ..limits(90, 90) },
+        3,
+        "0 | large X limit=90; small s1 on=n1 limit=50; small s2 on=n2 limit=40 \
+             | X to n0; s1 to n1; s2 to n2
+         1 | large A limit=90       | n2 drains for A until 40
+         2 | large B limit=90       | n1 drains for B until 50
+         3 | large C on=n1 limit=90 |
+         4 | done X                 | n0 owes NoSmallWaits; A to n0; n2 drains for B not A; \
+                                      n1 drains for C not B",
+    );
+}

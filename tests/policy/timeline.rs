@@ -35,6 +35,8 @@ use sluice::policy::{
 pub(crate) struct Timeline {
     pub(crate) pool: Pool,
     pub(crate) now: Millis,
+    /// What the last line told the pool, and what was decided.
+    pub(crate) last: (Vec<Input>, Vec<Decision>),
     names: BTreeMap<String, JobId>,
     slow: bool,
     /// The world itself broke an invariant: from there on it cannot be required to hold.
@@ -67,6 +69,7 @@ impl Timeline {
         Self {
             pool,
             now: Millis(0),
+            last: (Vec::new(), Vec::new()),
             names: BTreeMap::new(),
             slow: false,
             broken_by_the_world: false,
@@ -85,12 +88,14 @@ impl Timeline {
             let at = seconds(second);
             self.pass_to(at);
             self.now = at;
-            let inputs = events.split(';').flat_map(|event| self.inputs(event.trim())).collect();
-            let decided = self.step(inputs);
+            let events = events.split(';');
+            let inputs: Vec<Input> = events.flat_map(|event| self.inputs(event.trim())).collect();
+            let decided = self.step(inputs.clone());
             let expected: Vec<&str> =
                 expected.split(';').map(str::trim).filter(|e| !e.is_empty()).collect();
             assert_eq!(self.render(&decided), expected, "at {line}");
             self.start_admitted(&decided);
+            self.last = (inputs, decided);
         }
         self
     }
@@ -264,6 +269,7 @@ impl Timeline {
             let on = value == "on";
             match key {
                 "backfill" => config.backfill = on,
+                "one_wave" => config.one_wave = on,
                 "paused" => config.paused = on,
                 "evict" => config.evict_overdue = on,
                 "turn" => config.turn = Some(seconds(value)),

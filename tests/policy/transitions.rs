@@ -110,14 +110,16 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
         prop_oneof![Just(None), range.prop_map(|s| Some(Millis::from_secs(s)))]
     };
     let quota = prop_oneof![3 => Just(None), 1 => (0..7_u32).prop_map(Some)];
-    let options = (any::<bool>(), seconds(1..120), 0..2_u32, seconds(1..50), any::<bool>());
+    let waves = (any::<bool>(), any::<bool>());
+    let options = (waves, seconds(1..120), 0..2_u32, seconds(1..50), any::<bool>());
     (1..=4_u32, 1..=4_u32, 1..=3_u32, quota, options).prop_map(
-        |(gpus, wave, max_drains, quota, (backfill, turn, keep_open, drain_limit, evict))| Config {
+        |(gpus, wave, max_drains, quota, (waves, turn, keep_open, drain_limit, evict))| Config {
             gpus_per_node: gpus,
             wave_size: wave.min(gpus),
             max_drains,
             quotas: quota.map(|most| (TenantId(1), most)).into_iter().collect(),
-            backfill,
+            backfill: waves.0,
+            one_wave: waves.1,
             turn,
             keep_open,
             drain_limit,

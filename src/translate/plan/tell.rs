@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Action, Admitted, Nomination, Target, shape_name};
 use super::{Holding, JobId, Known, Millis, NodeId, PodFacts, Pool, Shape, Stage, World};
 use crate::api::GpuNode;
-use crate::policy::{Basis, Config, Node};
+use crate::policy::{Config, Node};
 use crate::translate::agents::AgentWord;
 use crate::translate::text::Words;
 
@@ -26,7 +26,6 @@ const LOOKS_PER_ROUND: u32 = 64;
 pub struct Memory {
     told_at: BTreeMap<String, Millis>,
     look_at: BTreeMap<String, Millis>,
-    promised: BTreeMap<String, (Basis, Millis)>,
     /// Nodes whose ledger showed the policy's state and how the agent stands: these, and the ledger.
     clean: BTreeMap<NodeId, (Node, Arc<GpuNode>, Option<AgentWord>)>,
     config: Option<Config>,
@@ -38,7 +37,6 @@ impl Memory {
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.told_at.retain(|uid, _| keep(uid));
         self.look_at.retain(|uid, _| keep(uid));
-        self.promised.retain(|uid, _| keep(uid));
     }
 
     /// What was found holds for these settings only.
@@ -89,22 +87,6 @@ impl Memory {
         let pause = LOOK_EVERY.0.max(look.waiting * 1_000 / LOOKS_PER_SECOND);
         self.look_at.insert(uid.to_owned(), now + Millis(pause));
         true
-    }
-
-    /// The latest start that a pod is shown. The figure of an instant moves on with the clock, so
-    /// the earliest is kept, as long as the pod has not lost its place to others.
-    fn promise(&mut self, uid: &str, basis: Basis, latest_start: Option<Millis>) -> Option<Millis> {
-        let Some(at) = latest_start else {
-            self.promised.remove(uid);
-            return None;
-        };
-        let kept = self.promised.get(uid).filter(|(before, _)| match (before, &basis) {
-            (Basis::Place(before), Basis::Place(now)) => now <= before,
-            (before, now) => before == now,
-        });
-        let at = kept.map_or(at, |(_, before)| at.min(*before));
-        self.promised.insert(uid.to_owned(), (basis, at));
-        Some(at)
     }
 }
 
@@ -191,8 +173,9 @@ pub(super) fn waiting(
         let words = look.words();
         let wait = look.pool.why(job, look.world.now)?;
         let (reason, mut message) = words.wait(job, &wait);
-        if let Some(bound) = look.pool.bound(job, look.world.now) {
-            let at = memory.promise(&pod.who.uid, bound.basis, bound.latest_start);
+        let told = look.known.promises.bound(job);
+        if let Some(bound) = told.or_else(|| look.pool.bound(job, look.world.now)) {
+            let at = bound.latest_start;
             if at.is_none_or(|at| at > look.world.now) {
                 message.push_str(&words.bound(bound.basis, at));
             }

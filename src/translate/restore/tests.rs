@@ -87,7 +87,22 @@ fn two_nodes() -> Scene {
     scene
 }
 
-const CASES: [Case; 8] = [
+fn given_up() -> Scene {
+    let limits = json!({"small": {"maxSeconds": 100}, "wholeNodeLarge": {"maxSeconds": 100}});
+    let mut scene = Scene::with(&["n"], json!({"backfill": "WithinDrain", "limits": limits}));
+    smalls(&mut scene, &["a"]);
+    scene.pass(2);
+    start(&mut scene, "a", "small", "n");
+    scene.put(pod("l", "whole-node-large", 2, json!({})));
+    scene.put(pod("b", "small", 2, json!({"spec": {"activeDeadlineSeconds": 10}})));
+    scene.settle();
+    scene.pass(1);
+    scene.remove("l");
+    scene.settle();
+    scene
+}
+
+const CASES: [Case; 9] = [
     ("empty", || Scene::new(&["n"])),
     ("open", open),
     ("draining", draining),
@@ -96,6 +111,7 @@ const CASES: [Case; 8] = [
     ("foreign", foreign),
     ("releasing", releasing),
     ("two nodes", two_nodes),
+    ("given up", given_up),
 ];
 
 /// The scene after the controller died and another started from what the API server has.
@@ -132,6 +148,14 @@ fn the_phases_are_those_that_the_cases_say() {
     assert!(matches!(phase(CASES[2]), Phase::Draining(_)));
     assert!(matches!(phase(CASES[3]), Phase::Exclusive(_)));
     assert!(matches!(phase(CASES[4]), Phase::Wave { admitted: 2, .. }));
+}
+
+#[test]
+fn a_drain_that_was_given_up_over_backfilled_pods_is_remembered() {
+    let node = |scene: &Scene| scene.pool.nodes().values().next().unwrap().clone();
+    let (before, after) = (given_up(), again(&given_up()));
+    assert_eq!(node(&before).given_up, Some(at(3)));
+    assert_eq!(node(&after).given_up, Some(at(3)));
 }
 
 #[test]

@@ -84,18 +84,33 @@ impl Model {
         };
         let small = self.first(Shape::Small, id);
         let Some(small) = small else { return };
-        let served_elsewhere = self.open_ids().iter().any(|&other| {
-            let unending =
-                |(_, grip): &(u64, Grip)| grip.kind == Kind::Foreign && grip.end.is_none();
-            let node = self.node(other).unwrap();
-            let healthy = node.gpus.intersection(node.healthy);
-            let grips = self.grips(other);
-            let kept = grips.iter().filter(|&grip| unending(grip));
-            let ever_free = kept.fold(healthy, |set, (_, grip)| set.minus(grip.gpus));
-            let wants = self.asked(small.shape.unwrap());
-            other != id && Self::fits(&small, other) && ever_free.count() >= wants
-        });
-        if served_elsewhere || self.turn_goes_on(id, &large) {
+        let elsewhere: Vec<u32> = self
+            .open_ids()
+            .into_iter()
+            .map(|other| {
+                let unending =
+                    |(_, grip): &(u64, Grip)| grip.kind == Kind::Foreign && grip.end.is_none();
+                let node = self.node(other).unwrap();
+                let healthy = node.gpus.intersection(node.healthy);
+                let grips = self.grips(other);
+                let kept = grips.iter().filter(|&grip| unending(grip));
+                let ever_free = kept.fold(healthy, |set, (_, grip)| set.minus(grip.gpus));
+                if other != id && Self::fits(&small, other) { ever_free.count() } else { 0 }
+            })
+            .collect();
+        // As well as by a wave, and on one node if it is wide.
+        let served_elsewhere = elsewhere.iter().sum::<u32>() >= self.config.wave_size
+            && elsewhere.iter().any(|&gpus| gpus >= self.asked(small.shape.unwrap()));
+        // Or one that soon takes a large, where one wave at a time is enough.
+        let next_elsewhere = self.config.one_wave
+            && self.nodes.iter().any(|other| {
+                let usable = other.id != id && other.schedulable && Self::fits(&small, other.id);
+                let in_time = |grip: &Grip| grip.end.is_some_and(|end| end >= self.now);
+                usable
+                    && self.gate(other.id).is_some()
+                    && self.grips(other.id).iter().all(|(_, grip)| in_time(grip))
+            });
+        if served_elsewhere || next_elsewhere || self.turn_goes_on(id, &large) {
             return;
         }
         self.node_mut(id).turn = None;
@@ -190,9 +205,13 @@ impl Model {
     fn assign_gates(&mut self) {
         for id in self.ids() {
             if self.gate(id).is_some() && !self.takes_larges(self.node(id).unwrap()) {
-                self.node_mut(id).phase = ModelPhase::Open;
+                self.open(id);
             }
         }
+        self.share_gates();
+    }
+
+    fn share_gates(&mut self) {
         let mut spare: Vec<u32> =
             self.ids().into_iter().filter(|&id| self.gate(id).is_some()).collect();
         let mut closed = spare.len();
@@ -229,17 +248,36 @@ impl Model {
                 awaited |= self.awaits_an_open_node(large);
             }
         }
-        for mut open in spare {
-            let sooner = self.end_or_never(open);
+        let mut exchanged = false;
+        for open in &mut spare {
+            let sooner = self.end_or_never(*open);
             let later = used
                 .iter_mut()
-                .filter(|(large, id)| Self::fits(large, open) && self.end_or_never(*id) > sooner);
+                .filter(|(large, id)| Self::fits(large, *open) && self.end_or_never(*id) > sooner);
             if let Some((large, id)) = later.max_by_key(|(_, id)| (self.end_or_never(*id), *id)) {
-                std::mem::swap(id, &mut open);
+                std::mem::swap(id, open);
                 let (id, large) = (*id, large.id);
                 self.turn_gate(id, large);
+                exchanged = true;
             }
-            self.node_mut(open).phase = ModelPhase::Open;
+        }
+        // What one gives back for a node that is empty sooner may serve a later one.
+        if exchanged {
+            return self.share_gates();
+        }
+        for id in spare {
+            self.open(id);
+        }
+    }
+
+    /// A gate opens without its large.
+    fn open(&mut self, id: u32) {
+        let filled = self.grips(id).iter().any(|(_, grip)| grip.kind == Kind::Backfill);
+        let now = self.now;
+        let node = self.node_mut(id);
+        node.phase = ModelPhase::Open;
+        if filled {
+            node.given_up = Some(now);
         }
     }
 
@@ -319,8 +357,10 @@ impl Model {
         times.into_iter().find(|&time| free_at(time) >= wants).unwrap_or(u64::MAX)
     }
 
-    /// In order, each small that ends no later than the drain behind whose gate it starts.
+    /// In order, each small that ends no later than the drain behind whose gate it starts; nobody
+    /// passes one that waited when a gate opened over smalls admitted behind it.
     fn backfill(&mut self) {
+        let given_up = self.nodes.iter().filter_map(|node| node.given_up).max();
         for id in self.ids() {
             let node = self.node(id).unwrap();
             if self.gate(id).is_none() || !node.schedulable {
@@ -329,6 +369,10 @@ impl Model {
             let Some(drained) = self.end(id) else { continue };
             for small in self.runnable(Shape::Small) {
                 let in_time = small.limit.is_some_and(|limit| self.now + limit <= drained);
+                let usable = Self::fits(&small, id) && self.within_quota(&small);
+                if usable && !in_time && given_up.is_some_and(|at| small.created <= at) {
+                    break;
+                }
                 let free = self.free(id).lowest(self.asked(small.shape.unwrap()));
                 if let Some(gpu) = free
                     && in_time

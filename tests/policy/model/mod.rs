@@ -58,6 +58,8 @@ pub(crate) struct ModelNode {
     pub(crate) phase: ModelPhase,
     /// Since when the larges' turn counts, failures at once in it, whether the last was one.
     turn: Option<(u64, u32, bool)>,
+    /// When a gate last opened here without its large while smalls admitted behind it ran.
+    given_up: Option<u64>,
 }
 
 /// What a step did, as far as a test can see it from outside.
@@ -364,7 +366,9 @@ impl Model {
             (node.gpus, node.healthy, node.schedulable) = (gpus, healthy, ok);
         } else {
             let phase = ModelPhase::Open;
-            self.nodes.push(ModelNode { id, gpus, healthy, schedulable: ok, phase, turn: None });
+            let (turn, given_up) = (None, None);
+            let schedulable = ok;
+            self.nodes.push(ModelNode { id, gpus, healthy, schedulable, phase, turn, given_up });
             self.nodes.sort_by_key(|node| node.id);
         }
         for (job, grip) in self.grips(id) {

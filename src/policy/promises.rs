@@ -1,0 +1,313 @@
+//! Pure: what each waiting job was told, and why it was told a later time since.
+//!
+//! [`Pool::bound`] says when a job starts at the latest as things stand *now*; asked again later it
+//! counts again from then. [`Promises`] keeps the earliest that was told and that still holds: a
+//! later time is told only where something happened that no proof covers, and then together with
+//! what that was. It keeps beside the pool and not in it: it decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::bound::{Before, ByPlace, Figure, Terms};
+use super::{
+    Basis, Bound, Config, Decision, GpuSet, Input, JobId, Kind, Millis, NodeId, NodeSpec, Pool,
+    QueueKey, Shape, TenantId, UnreserveReason, Waiting,
+};
+
+/// A waiting job is told a later time than before, or none any more.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BoundMoved {
+    /// The job.
+    pub job: JobId,
+    /// What it was told before.
+    pub from: Millis,
+    /// What it is told now; `None`: no time can be given.
+    pub to: Option<Millis>,
+    /// What happened.
+    pub cause: Cause,
+}
+
+/// What moves a latest start: nothing else does.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// This job came later and is served first: by priority, or by its creation time.
+    ServedFirst(JobId),
+    /// This job, the told one or one served before it, had GPUs reserved and was not bound.
+    CameBack(JobId, UnreserveReason),
+    /// The node is gone.
+    NodeGone(NodeId),
+    /// The node lost a GPU, or takes no new work.
+    NodeUnfit(NodeId),
+    /// The node takes new work again, and others wait for it where there is one wave at a time.
+    NodeBack(NodeId),
+    /// This job went round the rule and holds GPUs.
+    Foreign(JobId),
+    /// This job holds GPUs beyond its limit.
+    Overran(JobId),
+    /// This job runs, or waits and is served first, without an enforced limit.
+    Unlimited(JobId),
+    /// This job may hold GPUs for longer than the pool allows.
+    Longer(JobId),
+    /// The quota of the job's tenant may hold it back.
+    Quota(TenantId),
+    /// What is known of the job itself changed.
+    Changed,
+    /// The settings changed, or the pool is paused.
+    Settings,
+}
+
+/// The latest starts that waiting jobs were told.
+#[derive(Clone, Debug, Default)]
+pub struct Promises {
+    told: BTreeMap<JobId, Told>,
+    seen: Option<Seen>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    bound: Bound,
+    key: QueueKey,
+    by_place: Option<ByPlace>,
+    /// How many that came later have been served first since, in what `by_place` counts.
+    more: u64,
+}
+
+/// One who is served before others that were told a time sooner.
+#[derive(Clone, Copy, Debug)]
+struct Came {
+    key: QueueKey,
+    cause: Cause,
+    wide: bool,
+}
+
+/// What figures rested on when they were told.
+#[derive(Clone, Debug)]
+struct Seen {
+    at: Millis,
+    config: Config,
+    nodes: BTreeMap<NodeId, NodeSpec>,
+    foreign: BTreeMap<JobId, (GpuSet, Option<Millis>)>,
+    /// Until when every holder keeps its limit.
+    limits_kept: Option<(Millis, JobId)>,
+    terms: Terms,
+}
+
+impl Promises {
+    /// What a waiting job is told: when it starts at the latest, and what that rests on.
+    pub fn bound(&self, job: JobId) -> Option<Bound> {
+        self.told.get(&job).map(|told| told.bound)
+    }
+
+    /// When a holder has outlasted its limit, if nothing happens before: those who wait are to be
+    /// told then, by a step without inputs and a note of it.
+    pub fn next_wakeup(&self, now: Millis) -> Option<Millis> {
+        let (end, _) = self.seen.as_ref()?.limits_kept?;
+        (end >= now && !self.told.is_empty()).then(|| end + Millis(1))
+    }
+
+    /// Tells every waiting job after a step of the pool with these inputs and decisions. Returns
+    /// who was told a later time than before, with what moved it.
+    pub fn note(
+        &mut self,
+        pool: &Pool,
+        inputs: &[Input],
+        decisions: &[Decision],
+        now: Millis,
+    ) -> Vec<BoundMoved> {
+        let seen = Seen::of(pool, now);
+        let everywhere = self.seen.as_ref().and_then(|before| before.moved(&seen));
+        let changed: BTreeSet<JobId> = inputs.iter().filter_map(told_again).collect();
+        let mut moved = Vec::new();
+        for shape in [Shape::Small, Shape::Large] {
+            let came = self.came(pool, shape, decisions, now);
+            let mut ahead = Before::default();
+            for waiting in pool.queue(shape) {
+                let figure = pool.figure(seen.terms, waiting, ahead, now);
+                ahead.add(&waiting.job);
+                let before = self.told.get(&waiting.job.id).copied();
+                let own = changed.contains(&waiting.job.id).then_some(Cause::Changed);
+                let told = tell(waiting, figure, before, own.or(everywhere).is_some(), &came);
+                let later = |from: Millis| told.bound.latest_start.is_none_or(|to| to > from);
+                if let Some(from) =
+                    before.and_then(|told| told.bound.latest_start).filter(|&f| later(f))
+                {
+                    let cause = own.or(everywhere);
+                    let cause = cause.or_else(|| because(pool, waiting, told.bound.basis, &came));
+                    let cause = cause.unwrap_or(Cause::Settings);
+                    let to = told.bound.latest_start;
+                    moved.push(BoundMoved { job: waiting.job.id, from, to, cause });
+                }
+                self.told.insert(waiting.job.id, told);
+            }
+        }
+        // Whoever has GPUs keeps what it was told until they are bound: it may come back.
+        self.told.retain(|&job, _| pool.waiting(job).is_some() || pool.node_of(job).is_some());
+        self.seen = Some(seen);
+        moved
+    }
+
+    /// Jobs of a shape that are served before others which were told a time sooner: they arrived,
+    /// or came back, or arrived and were served at once.
+    fn came(&self, pool: &Pool, shape: Shape, decisions: &[Decision], now: Millis) -> Vec<Came> {
+        let back: BTreeMap<JobId, UnreserveReason> = decisions
+            .iter()
+            .filter_map(|decision| match decision {
+                Decision::Unreserved { job, reason, .. } => Some((*job, *reason)),
+                _ => None,
+            })
+            .collect();
+        let at_once = decisions.iter().filter_map(|decision| match decision {
+            // Whoever fills a gap behind a gate takes nothing from those in front.
+            Decision::Reserved { job, kind, .. } if *kind != Kind::Backfill => pool.job(*job),
+            _ => None,
+        });
+        let at_once = at_once.filter(|job| {
+            // Others only had their GPUs exchanged.
+            let placed = pool.holding(job.id).is_some_and(|holding| holding.since == now);
+            let new = !self.told.contains_key(&job.id) || back.contains_key(&job.id);
+            job.shape.is_small() == shape.is_small() && placed && new
+        });
+        let waiting = pool.queue(shape).map(|waiting| &waiting.job);
+        let new = waiting.filter(|job| match self.told.get(&job.id) {
+            Some(told) => told.key != job.queue_key() || back.contains_key(&job.id),
+            None => true,
+        });
+        let mut came: Vec<Came> = at_once
+            .chain(new)
+            .map(|job| {
+                let cause = match back.get(&job.id) {
+                    Some(&reason) => Cause::CameBack(job.id, reason),
+                    None => Cause::ServedFirst(job.id),
+                };
+                Came { key: job.queue_key(), cause, wide: matches!(job.shape, Shape::Wide(_)) }
+            })
+            .collect();
+        came.sort_unstable_by_key(|came| came.key);
+        came
+    }
+}
+
+/// The earlier of what was told and still holds, and of what stands now.
+fn tell(
+    waiting: &Waiting,
+    figure: Figure,
+    before: Option<Told>,
+    anew: bool,
+    came: &[Came],
+) -> Told {
+    let key = waiting.job.queue_key();
+    let fresh = Told { bound: figure.bound, key, by_place: figure.by_place, more: 0 };
+    let Some(before) = before.filter(|before| !anew && before.key == key) else { return fresh };
+    let (Some(now), Some(told)) = (fresh.bound.latest_start, before.bound.latest_start) else {
+        return fresh;
+    };
+    let ahead = &came[..came.partition_point(|came| came.key < key)];
+    // Where itself came back, or a wide one goes before it, all is to be counted again.
+    let own = came.get(ahead.len()).is_some_and(|came| came.key == key);
+    let again = own || ahead.iter().any(|came| came.wide);
+    let more = before.more + ahead.len() as u64;
+    let kept = match before.by_place {
+        _ if again => return fresh,
+        Some(by_place) => by_place.latest_start(more),
+        // The gate that was closed for it is closed for another.
+        None if !ahead.is_empty() => return fresh,
+        None => told,
+    };
+    if now <= kept {
+        return fresh;
+    }
+    let basis = match before.by_place {
+        Some(_) => fresh.bound.basis,
+        None => before.bound.basis,
+    };
+    Told { bound: Bound { latest_start: Some(kept), basis }, more, ..before }
+}
+
+/// What moved one job's time where nothing moved everybody's.
+fn because(pool: &Pool, waiting: &Waiting, basis: Basis, came: &[Came]) -> Option<Cause> {
+    match basis {
+        Basis::Unlimited(job) if pool.holding(job).is_some_and(|h| h.latest_end.is_some()) => {
+            return Some(Cause::Overran(job));
+        }
+        Basis::Unlimited(job) => return Some(Cause::Unlimited(job)),
+        Basis::HeldBack => return Some(Cause::Quota(waiting.job.tenant)),
+        Basis::NoLimit(_) => return Some(Cause::Settings),
+        Basis::Drain | Basis::Place(_) | Basis::Wide => {}
+    }
+    let key = waiting.job.queue_key();
+    came.iter().rev().find(|came| came.key <= key).map(|came| came.cause)
+}
+
+fn told_again(input: &Input) -> Option<JobId> {
+    match input {
+        Input::Queued(job) => Some(job.id),
+        _ => None,
+    }
+}
+
+impl Seen {
+    fn of(pool: &Pool, now: Millis) -> Self {
+        let nodes = pool.nodes().iter().map(|(&id, node)| (id, node.spec)).collect();
+        let holdings = || pool.nodes().values().flat_map(|node| &node.holdings);
+        let ends = holdings().filter_map(|(&job, holding)| Some((holding.latest_end?, job)));
+        let limits_kept = ends.min();
+        let foreign = holdings().filter(|(_, holding)| holding.kind == Kind::Foreign);
+        let foreign = foreign.map(|(&job, holding)| (job, (holding.gpus, holding.latest_end)));
+        let (config, terms) = (pool.config().clone(), pool.terms(now));
+        Self { at: now, config, nodes, foreign: foreign.collect(), limits_kept, terms }
+    }
+
+    /// What happened since that moves everybody's time.
+    fn moved(&self, now: &Self) -> Option<Cause> {
+        // Quotas count where they hold a job back; how overdue drains are treated adds nothing.
+        let bare = |config: &Config| Config {
+            quotas: BTreeMap::new(),
+            drain_limit: None,
+            evict_overdue: false,
+            ..config.clone()
+        };
+        if bare(&self.config) != bare(&now.config) {
+            return Some(Cause::Settings);
+        }
+        for (&id, before) in &self.nodes {
+            match now.nodes.get(&id) {
+                None => return Some(Cause::NodeGone(id)),
+                Some(spec) => {
+                    let whole = before.gpus == spec.gpus && before.healthy.is_within(spec.healthy);
+                    if !whole || (before.schedulable && !spec.schedulable) {
+                        return Some(Cause::NodeUnfit(id));
+                    }
+                }
+            }
+        }
+        let more = |(job, (gpus, end)): (&JobId, &(GpuSet, Option<Millis>))| {
+            let known = self.foreign.get(job).is_some_and(|(held, until)| {
+                let longer = until.is_some_and(|until| end.is_none_or(|end| end > until));
+                gpus.is_within(*held) && !longer
+            });
+            (!known).then_some(Cause::Foreign(*job))
+        };
+        // Also one that is gone meanwhile: it was longer there than anybody was told.
+        if let Some((_, job)) = self.limits_kept.filter(|&(end, _)| end < now.at) {
+            return Some(Cause::Overran(job));
+        }
+        if let Some(foreign) = now.foreign.iter().find_map(more) {
+            return Some(foreign);
+        }
+        for ((before, _), (now, job)) in
+            [(self.terms.small, now.terms.small), (self.terms.large, now.terms.large)]
+        {
+            if now > before {
+                return Some(job.map_or(Cause::Settings, Cause::Longer));
+            }
+        }
+        if now.config.one_wave {
+            let back = |(id, spec): (&NodeId, &NodeSpec)| {
+                (self.nodes.get(id) != Some(spec)).then_some(Cause::NodeBack(*id))
+            };
+            return now.nodes.iter().find_map(back);
+        }
+        None
+    }
+}

@@ -1,0 +1,202 @@
+//! What a waiting job was told holds, and becomes later only for a stated cause.
+
+use sluice::policy::{Cause, Config, Millis, NodeId, Promises, UnreserveReason};
+
+use super::timeline::{Timeline, limits};
+use super::worlds::{Random, Setup, play};
+
+/// Settings and a world for them, from a seed.
+pub(crate) fn setup(seed: u64, faults: bool) -> Setup {
+    let mut random = Random::new(seed ^ 0x5DEE_CE66);
+    let unit = |units: u32| Some(Millis(u64::from(units) * 100_000));
+    let gpus = [2, 2, 3, 4, 8][usize::try_from(random.below(5)).unwrap()];
+    let nodes = 1 + random.below(3);
+    let large = 1 + random.below(6);
+    let pinned = random.chance(25) && nodes > 1;
+    let config = Config {
+        gpus_per_node: gpus,
+        wave_size: if random.chance(75) { gpus } else { 1 + random.below(gpus) },
+        max_drains: 1 + random.below(2),
+        backfill: random.chance(50),
+        one_wave: random.chance(30),
+        turn: if random.chance(40) { unit(1 + random.below(4 * large)) } else { None },
+        keep_open: u32::from(nodes > 1 && random.chance(15)),
+        small_limit: unit(1 + random.below(4)),
+        large_limit: unit(large),
+        ..Config::default()
+    };
+    let events = 30 + random.below(120);
+    let bad = if nodes > 1 && random.chance(25) { random.below(gpus) } else { 0 };
+    Setup { config, nodes, events, cancels: random.chance(60), faults, pinned, bad }
+}
+
+#[test]
+fn nothing_that_the_proofs_cover_makes_a_wait_longer_than_told_or_moves_what_was_told() {
+    for seed in 0..600 {
+        let setup = setup(seed, false);
+        let (_, moved) = play(&setup, seed);
+        assert!(moved.is_empty(), "seed {seed}: {moved:?}");
+    }
+}
+
+#[test]
+fn whatever_else_happens_is_named_and_what_is_told_then_holds() {
+    let mut seen = std::collections::BTreeMap::new();
+    for seed in 0..600 {
+        let (_, moved) = play(&setup(seed, true), seed);
+        for moved in moved {
+            let name = format!("{:?}", moved.cause);
+            *seen.entry(name.split('(').next().unwrap().to_owned()).or_insert(0_u32) += 1;
+        }
+    }
+    for cause in [
+        "ServedFirst",
+        "CameBack",
+        "NodeGone",
+        "NodeUnfit",
+        "NodeBack",
+        "Foreign",
+        "Overran",
+        "Unlimited",
+        "Settings",
+    ] {
+        assert!(seen.contains_key(cause), "{cause} never moved a time: {seen:?}");
+    }
+}
+
+/// A timeline whose waiting jobs are told.
+struct Told {
+    timeline: Timeline,
+    promises: Promises,
+}
+
+impl Told {
+    fn new(config: &Config, nodes: u32) -> Self {
+        Self { timeline: Timeline::new(config, nodes), promises: Promises::default() }
+    }
+
+    /// Plays a table and tells everybody after each line. Returns what moved, with names' ids.
+    fn play(&mut self, table: &str) -> Vec<(u64, Option<u64>, Cause)> {
+        let mut moved = Vec::new();
+        for line in table.lines().filter(|line| !line.trim().is_empty()) {
+            self.timeline.play(line);
+            let (inputs, decided) = self.timeline.last.clone();
+            let now = self.timeline.now;
+            let later = self.promises.note(&self.timeline.pool, &inputs, &decided, now);
+            let seconds = |at: Millis| at.0 / 1_000;
+            moved.extend(later.iter().map(|m| (seconds(m.from), m.to.map(seconds), m.cause)));
+        }
+        moved
+    }
+
+    fn told(&mut self, name: &str) -> Option<u64> {
+        let job = self.timeline.id(name);
+        self.promises.bound(job)?.latest_start.map(|at| at.0 / 1_000)
+    }
+}
+
+#[test]
+fn what_was_told_stays_while_time_passes_and_comes_earlier_as_the_place_does() {
+    // S = 10 and L = 50; with three failures at once a turn is 200, so a round is 220.
+    let mut told = Told::new(&limits(10, 50), 1);
+    let moved =
+        told.play("0 | large R limit=50; small s1..s9 limit=10; large A limit=50 | R to n0");
+    assert_eq!(
+        (told.told("s1"), told.told("s9"), told.told("A")),
+        (Some(220), Some(440), Some(60))
+    );
+    let later = told.play(
+        "30 | small t1 limit=10 |
+         50 | done R | n0 owes Wave; s1..s8 waves to n0; n0 waves 8 before A",
+    );
+    assert_eq!((moved, later), (vec![], vec![]));
+    // s9 is first now: sooner than it was told. A has the node after the wave.
+    assert_eq!((told.told("s9"), told.told("A")), (Some(50 + 220), Some(60)));
+    assert_eq!(told.told("t1"), Some(50 + 220));
+    assert_eq!(told.play("55 | done s1 |"), []);
+    assert_eq!(told.told("s9"), Some(50 + 220), "not counted anew");
+}
+
+#[test]
+fn who_is_served_first_moves_a_time_by_its_own_share_and_not_from_now() {
+    let mut told = Told::new(&limits(10, 50), 1);
+    told.play("0 | large R limit=50; small s1..s8 limit=10; large A limit=50 | R to n0");
+    assert_eq!(told.told("s8"), Some(220));
+    let p = told.timeline.id("p");
+    let moved = told.play("40 | small p limit=10 prio=1 |");
+    // s8 is ninth now: one round more, counted from its arrival. The others are still in the first.
+    assert_eq!(moved, [(220, Some(220 + 220), Cause::ServedFirst(p))]);
+    let q = told.timeline.id("q");
+    let moved = told.play("41 | large q limit=50 prio=1 |");
+    assert_eq!(moved, [(60, Some(120), Cause::ServedFirst(q))]);
+}
+
+#[test]
+fn each_cause_is_named() {
+    let start = "0 | small s1..s8 limit=10 | s1..s8 to n0
+                 1 | small a limit=10; large A limit=50 | n0 drains for A until 10";
+    let causes = |config: &Config, table: &str| -> Vec<Cause> {
+        let mut told = Told::new(config, 1);
+        assert_eq!(told.play(start), []);
+        let mut causes: Vec<Cause> = told.play(table).into_iter().map(|moved| moved.2).collect();
+        causes.dedup();
+        causes
+    };
+    let config = limits(10, 50);
+    let n0 = NodeId(0);
+    let unfit = "2 | node n0 bad=3 | n0 opens NodeUnfit";
+    assert_eq!(causes(&config, unfit), [Cause::NodeUnfit(n0)]);
+    assert_eq!(causes(&config, "2 | gone n0 |"), [Cause::NodeGone(n0)]);
+    assert_eq!(causes(&config, "2 | set paused=on |"), [Cause::Settings]);
+    let foreign = "2 | done s1 |
+                   3 | foreign f n0 gpus=0 |";
+    assert!(matches!(causes(&config, foreign)[..], [Cause::Foreign(_)]));
+    let overdue = "10.001 | tick | n0 overdue for A by s1 s2 s3 s4 s5 s6 s7 s8";
+    assert!(matches!(causes(&config, overdue)[..], [Cause::Overran(_)]));
+    let unlimited = "2 | small free prio=1 |";
+    assert!(matches!(causes(&config, unlimited)[..], [Cause::Unlimited(_)]));
+    let longer = "2 | large long limit=99 |";
+    assert!(matches!(causes(&config, longer)[..], [Cause::Longer(_)]));
+    assert_eq!(causes(&config, "2 | small a limit=10 created=1 on=n9 |"), [Cause::Changed]);
+}
+
+#[test]
+fn who_comes_back_counts_anew() {
+    let mut timeline = Timeline::slow(&limits(10, 50), 1);
+    let mut promises = Promises::default();
+    let mut note = |timeline: &Timeline| {
+        let (inputs, decided) = timeline.last.clone();
+        promises.note(&timeline.pool, &inputs, &decided, timeline.now)
+    };
+    timeline.play("0 | small s1..s16 limit=10 | s1..s8 to n0");
+    assert_eq!(note(&timeline), []);
+    timeline.play("5 | refuse s1 | s1 off n0 BindFailed until 10; s9 to n0");
+    let moved = note(&timeline);
+    // s16 was eighth of those that waited; s1 goes before it again, so it is ninth.
+    let (s1, s16) = (timeline.id("s1"), timeline.id("s16"));
+    let cause = Cause::CameBack(s1, UnreserveReason::BindFailed);
+    assert_eq!(moved.iter().map(|m| (m.job, m.cause)).collect::<Vec<_>>(), [(s16, cause)]);
+}
+
+#[test]
+fn smalls_behind_a_gate_that_is_given_up_again_and_again_do_not_outwait_their_figure() {
+    // Ever again a small that fits behind the gate takes a GPU, and the gate opens without its
+    // large just before one of those in front of the gate ends. If that could go on, those that
+    // wait would get one GPU of eight: f8, in the first round of 40, would start at 72.
+    let mut timeline = Timeline::new(&Config { backfill: true, ..limits(10, 5) }, 1);
+    timeline.play(
+        "0  | small r1 limit=10; small r2..r8 limit=9; small f1..f8 limit=10 | r1..r8 to n0
+         1  | large A limit=5             | n0 drains for A until 10
+         9  | done r2..r8                 |
+         9  | small x1..x7 limit=1        | x1..x7 fills n0
+         9  | withdraw A                  | n0 opens NoLargeWaits
+         9  | done r1                     | f1 to n0
+         9  | large B limit=5             | n0 drains for B until 19
+         10 | done x1..x7                 |
+         10 | small y1..y7 limit=8        |",
+    );
+    let told = timeline.latest_start("f8").unwrap();
+    // Without the rule: y1..y7 fill n0, B is withdrawn at 18, f2 starts, and so on.
+    timeline.play("18 | withdraw B                  | n0 opens NoLargeWaits; f2..f8 to n0");
+    assert!(timeline.now.0 / 1_000 <= told);
+}
