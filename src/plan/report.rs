@@ -53,6 +53,22 @@ const REMARKS_SHOWN: usize = 5;
 /// Types of work whose waits fit beside one another on a terminal.
 const KINDS_SHOWN: usize = 8;
 
+/// A figure with as many decimals as a short play needs.
+fn figure(value: f64) -> String {
+    if value > 0.0 && value < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+/// A wait in the unit that suits it.
+fn span(minutes: f64) -> String {
+    if minutes >= 60.0 {
+        format!("{:.1}h", minutes / 60.0)
+    } else if minutes >= 1.0 {
+        format!("{minutes:.0}m")
+    } else {
+        format!("{:.0}s", minutes * 60.0)
+    }
+}
+
 /// What part of the upper bound was reached.
 fn share(entry: &Entry, bound: &Bound) -> f64 {
     if bound.value_done > 0.0 { entry.metrics.value_done / bound.value_done } else { 1.0 }
@@ -189,11 +205,11 @@ impl Report {
         if let Some(bound) = &self.bound {
             let _ = writeln!(
                 out,
-                "{:<20} {:>5.1}% {:>7} {:>10.0}  proved: no schedule can exceed it",
+                "{:<20} {:>5.1}% {:>7} {:>10}  proved: no schedule can exceed it",
                 "upper bound",
                 bound.utilisation * 100.0,
                 "",
-                bound.value_done,
+                figure(bound.value_done),
             );
         }
         for skipped in &self.skipped {
@@ -226,16 +242,16 @@ impl Report {
             .map_or_else(String::new, |bound| format!("{:.1}%", share(entry, bound) * 100.0));
         let _ = writeln!(
             out,
-            "{:<20} {:>5.1}% {:>7.0} {:>10.0} {:>6} {:>6.2} {:>7} {:>7} {:>6.1}h {:>6.1} {:>6}",
+            "{:<20} {:>5.1}% {:>7} {:>10} {:>6} {:>6.2} {:>7} {:>7} {:>7} {:>6.1} {:>6}",
             entry.name,
             m.utilisation * 100.0,
-            m.value_gpu_hours,
-            m.value_done,
+            figure(m.value_gpu_hours),
+            figure(m.value_done),
             bound,
             m.rt_shortfall_gpu_hours,
             m.jobs_started,
             m.deadline_misses,
-            waited / f64::from(started.max(1)) / 60.0,
+            span(waited / f64::from(started.max(1))),
             m.fragmented_gpu_hours,
             m.realtime.churn,
         );
@@ -256,9 +272,9 @@ impl Report {
             let _ = write!(out, "\n{:<20}", entry.name);
             for kind in &kinds {
                 let waits = entry.metrics.waits.get(*kind);
-                let cell = waits.filter(|waits| waits.started > 0).map(|waits| {
-                    format!("{:.1}/{:.1} h", waits.median_min / 60.0, waits.max_min / 60.0)
-                });
+                let cell = waits
+                    .filter(|waits| waits.started > 0)
+                    .map(|waits| format!("{}/{}", span(waits.median_min), span(waits.max_min)));
                 let _ = write!(out, " {:>13}", cell.unwrap_or_else(|| "none ran".to_owned()));
             }
         }
@@ -274,7 +290,7 @@ impl Report {
         let nodes =
             if problem.nodes == 1 { String::new() } else { format!("{} x ", problem.nodes) };
         let mut out = format!(
-            "{} on {nodes}{} GPUs until {}, steps of {}: {:.0} GPU-hours asked of {:.0}",
+            "{} on {nodes}{} GPUs until {}, steps of {}: {} GPU-hours asked of {}",
             if problem.jobs.len() == 1 {
                 "1 job".to_owned()
             } else {
@@ -283,8 +299,8 @@ impl Report {
             problem.gpus,
             clock_time(self.begin_ms + horizon),
             clock_time(problem.step_ms),
-            asked,
-            hours(problem.capacity_ms()),
+            figure(asked),
+            figure(hours(problem.capacity_ms())),
         );
         if !problem.services.is_empty() {
             let mean = to_f64(demand.area(horizon)) / to_f64(horizon);
@@ -292,7 +308,7 @@ impl Report {
             let ratio = if mean > 0.0 { f64::from(peak) / mean } else { 0.0 };
             let _ = write!(
                 out,
-                "\nreal-time demand: peak {peak} GPUs, mean {mean:.2}, peak/mean {ratio:.1} \
+                "\nreal-time demand in GPUs: peak {peak}, mean {mean:.2}, peak/mean {ratio:.1} \
                  (what a reservation of the peak costs)"
             );
         }
@@ -341,5 +357,16 @@ impl Report {
         if self.breaches() == 0 {
             let _ = writeln!(out, "check: every schedule is legal");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_plays_have_figures_too() {
+        assert_eq!([0.0, 0.194, 9.5, 482.4].map(figure), ["0", "0.19", "9.50", "482"]);
+        assert_eq!([0.0, 0.25, 5.0, 90.0].map(span), ["0s", "15s", "5m", "1.5h"]);
     }
 }

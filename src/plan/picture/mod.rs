@@ -161,8 +161,11 @@ impl Canvas<'_> {
         while at <= horizon_ms {
             let x = self.x(at);
             out.line("grid", (x, TOP), (x, bottom + 6.0), "");
-            out.text("tick", (x, TOP - 5.0), &self.clock(at));
-            out.text("tick", (x, bottom + 20.0), &self.clock(at));
+            let label = self.clock(at);
+            // The last one stays on the paper.
+            let middle = x.min(WIDTH - 3.0 - text_width(&label, 11.0) / 2.0);
+            out.text("tick", (middle, TOP - 5.0), &label);
+            out.text("tick", (middle, bottom + 20.0), &label);
             at += every;
         }
     }
