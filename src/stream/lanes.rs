@@ -24,7 +24,7 @@ const NODES: usize = 4;
 /// More blocks than this are a smear, and a file of many megabytes.
 const BLOCKS_MAX: usize = 20_000;
 
-/// The stretch of time that is drawn, counted from the first arrival's midnight or the beginning.
+/// The stretch of time that is drawn, counted from the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// From when.
@@ -142,7 +142,10 @@ impl Canvas<'_> {
 
     fn heading(out: &mut Elements, report: &Report) {
         out.text("title", (28.0, 38.0), "Who ran on which GPU");
-        out.text("facts", (28.0, 60.0), &report.headline());
+        let nodes = report.problem.nodes;
+        let cut =
+            if nodes > NODES { format!(" (the first {NODES} are shown)") } else { String::new() };
+        out.text("facts", (28.0, 60.0), &format!("{}{cut}", report.headline()));
         let items = [
             ("small", "one GPU"),
             ("large", "whole node"),
