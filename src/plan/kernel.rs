@@ -245,7 +245,8 @@ mod tests {
     #[test]
     fn the_first_in_the_order_chooses_first() {
         let tasks = vec![task(8, 4, 10), task(1, 10, 10), task(4, 6, 10)];
-        let mut kernel = Kernel::new(8, &[0; 10], tasks, Weights::default());
+        let weights = Weights { late_permille: 0, ..Weights::default() };
+        let mut kernel = Kernel::new(8, &[0; 10], tasks, weights);
         let mut slots = [Slot::NONE; 3];
         let large_first = kernel.schedule(&[0, 1, 2], &mut slots);
         // The second ends late wherever it goes, so that it goes where the others leave room.
@@ -256,6 +257,26 @@ mod tests {
         assert_eq!(small_first, 2 * UNIT * 34);
         // Of the late one half of its six steps before the horizon counts.
         assert!((2 * UNIT * 58..2 * UNIT * 59).contains(&large_first), "{large_first}");
+    }
+
+    /// What cannot end in time runs beside what can, whatever its place in the order, and its part
+    /// before the horizon counts half.
+    #[test]
+    fn late_work_gets_what_is_left() {
+        let tasks = vec![task(8, 4, 10), task(1, 10, 10), task(4, 6, 10)];
+        let mut worths = [0, 500].map(|late_permille| {
+            let weights = Weights { late_permille, ..Weights::default() };
+            let mut kernel = Kernel::new(8, &[0; 10], tasks.clone(), weights);
+            let mut slots = [Slot::NONE; 3];
+            let worth = kernel.schedule(&[0, 1, 2], &mut slots);
+            assert_eq!([slots[0].start, slots[2].start], [0, 4]);
+            assert_eq!(slots[1].start, if late_permille == 0 { u32::MAX } else { 4 });
+            assert!(!slots[1].gpus.overlaps(slots[2].gpus));
+            worth
+        });
+        worths.sort_unstable();
+        // Six of its ten steps at priority 2, less four of waiting at 50 each; half of both.
+        assert_eq!(worths[1] - worths[0], 6 * UNIT - 100);
     }
 
     #[test]
