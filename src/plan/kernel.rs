@@ -245,8 +245,7 @@ mod tests {
     #[test]
     fn the_first_in_the_order_chooses_first() {
         let tasks = vec![task(8, 4, 10), task(1, 10, 10), task(4, 6, 10)];
-        let weights = Weights { late_permille: 0, ..Weights::default() };
-        let mut kernel = Kernel::new(8, &[0; 10], tasks, weights);
+        let mut kernel = Kernel::new(8, &[0; 10], tasks, Weights::default());
         let mut slots = [Slot::NONE; 3];
         let large_first = kernel.schedule(&[0, 1, 2], &mut slots);
         // The second ends late wherever it goes, so that it goes where the others leave room.
