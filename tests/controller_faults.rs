@@ -131,7 +131,7 @@ async fn an_agent_that_does_not_answer_is_told_and_nothing_starts_in_its_dark() 
             let shape = plane.server.get(POOL).unwrap()["status"]["small"].clone();
             events.iter().any(|event| event["regarding"]["kind"] == "GpuNode")
                 && condition(plane.server.get(POOL), "Degraded")
-                    .is_some_and(|(_, text)| text.contains("node agents of 1 nodes"))
+                    .is_some_and(|(_, text)| text.contains("agents of 1 node cannot"))
                 && (&shape["running"], &shape["releasing"]) == (&json!(0), &json!(1))
         })
         .await;

@@ -113,6 +113,8 @@ mod tests {
             tone: Tone::Quiet,
             waited_ms: Some(number),
             drained_ms: None,
+            limit_ms: None,
+            priority: None,
             cause: Cause::Decision(Decision::CreditSettled {
                 node: NodeId(0),
                 credit: Credit::Wave,

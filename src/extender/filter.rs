@@ -67,7 +67,8 @@ pub fn home(ledgers: &impl Ledgers, uid: &str, now: Millis) -> Home {
 }
 
 /// Whether a ledger is that of the node which has its name now. A node that is deleted and created
-/// again has other GPUs, and nothing on it is reserved.
+/// again has other GPUs, and nothing on it is reserved. Memory may trail by a moment: a pod that is
+/// bound in that moment is found on the new node, and counted there as one that went round Sluice.
 pub fn is_current(ledgers: &impl Ledgers, ledger: &GpuNode) -> bool {
     let name = ledger.metadata.name.as_deref().unwrap_or_default();
     ledgers.node_uid(name).as_ref() == Some(&ledger.spec.node_uid)

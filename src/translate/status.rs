@@ -271,7 +271,8 @@ fn degraded(pool: &Pool, known: &Known, troubles: &Troubles, gpus: &GpuTotals) -
     if let Some(first) = silent.first() {
         reason = "AgentsNotReady";
         let (count, example) = (silent.len(), format!("kubectl describe gnode {first}"));
-        parts.push(format!("the node agents of {count} nodes cannot be relied upon ({example})"));
+        let nodes = if count == 1 { "node" } else { "nodes" };
+        parts.push(format!("the agents of {count} {nodes} cannot be relied upon ({example})"));
     }
     if troubles.refused_commits > 0 {
         reason = "CommitsRefused";
