@@ -195,14 +195,7 @@ impl Pool {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let count = count.min(node.spec.gpus.count());
         let known = node.holdings.get(&job).copied();
-        // Where the node does not say which, the highest are taken: the rule hands out the lowest.
-        let gpus = gpus.or(known.map(|h| h.gpus)).unwrap_or_else(|| {
-            let free = node.free();
-            free.highest(count).unwrap_or_else(|| {
-                let rest = node.spec.gpus.minus(free).highest(count - free.count());
-                free.union(rest.unwrap_or_default())
-            })
-        });
+        let gpus = gpus.or(known.map(|h| h.gpus)).unwrap_or_else(|| node.likely_taken(count));
         let since = known.map_or(now, |h| h.since);
         let holding = Holding {
             shape: None,

@@ -217,6 +217,21 @@ impl Node {
         kept.fold(healthy, |set, holding| set.minus(holding.gpus))
     }
 
+    /// The GPUs that a pod which went round the rule most likely has, where the node does not say
+    /// which: free ones, then those that are only promised, since kubelet gives nobody a GPU of
+    /// another pod on its node. Of each the highest: the rule hands out the lowest.
+    pub(super) fn likely_taken(&self, count: u32) -> GpuSet {
+        let promised = self.holdings.values().filter(|h| h.stage == Stage::Reserved);
+        let promised = promised.fold(GpuSet::EMPTY, |set, holding| set.union(holding.gpus));
+        let mut taken = GpuSet::EMPTY;
+        for gpus in [self.free(), promised, self.spec.gpus] {
+            let gpus = gpus.minus(taken);
+            let most = gpus.count().min(count - taken.count());
+            taken = taken.union(gpus.highest(most).unwrap_or_default());
+        }
+        taken
+    }
+
     /// The closed gate, during a drain or behind a wave.
     pub fn gate(&self) -> Option<&Gate> {
         match &self.phase {

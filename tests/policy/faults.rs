@@ -144,6 +144,17 @@ fn a_foreign_pod_displaces_a_promise_to_another_gpu_or_back_into_the_queue() {
 }
 
 #[test]
+fn a_foreign_pod_on_a_full_node_has_the_gpu_of_a_promise_and_not_that_of_a_bound_pod() {
+    let mut timeline = Timeline::slow(&Config::default(), 1);
+    timeline.play(
+        "0 | small s1..s8       | s1..s8 to n0
+         1 | bind s8            |
+         2 | foreign f n0       | s7 off n0 Displaced until 2",
+    );
+    assert_eq!(timeline.gpus("f"), [6]);
+}
+
+#[test]
 fn a_foreign_pod_displaces_a_large_that_is_only_promised() {
     let mut timeline = Timeline::slow(&Config::default(), 1);
     timeline.play(
