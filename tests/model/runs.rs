@@ -1,0 +1,271 @@
+//! The runs: what is explored, how many states there are, and which wrong rules are caught.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use sluice::policy::{Config, Shape};
+use stateright::{Checker, HasDiscoveries, Model};
+
+use super::mutants::Mutant;
+use super::properties as of;
+use super::setup::{Arrivals, Setup, Troubles, ticks};
+use super::steps::Rule;
+
+/// Threads of the checker: the long runs are meant for a machine of two cores.
+const THREADS: usize = 2;
+
+/// What is explored, and how many different states it has.
+struct Run {
+    name: &'static str,
+    setup: Setup,
+    states: usize,
+}
+
+fn run(name: &'static str, states: usize, setup: Setup) -> Run {
+    Run { name, setup, states }
+}
+
+/// Explores each run whole: no counterexample, every wanted state reached, and as many states as
+/// are written down. All figures are said, and all that differ before the first one fails.
+fn explore(runs: Vec<Run>) {
+    let mut differ = Vec::new();
+    for Run { name, setup, states } in runs {
+        let start = Instant::now();
+        let checker = Rule::new(setup).checker().threads(THREADS).spawn_dfs().join();
+        let found = checker.unique_state_count();
+        let (steps, depth) = (checker.state_count(), checker.max_depth());
+        say(&format!(
+            "{name}: {found} states, {steps} steps, depth {depth}, {:?}",
+            start.elapsed()
+        ));
+        for property in checker.model().properties() {
+            let path = checker.discovery(property.name);
+            let wanted = property.expectation == stateright::Expectation::Sometimes;
+            match path {
+                Some(path) if !wanted => {
+                    say(&format!("counterexample to: {}", property.name));
+                    for (state, action) in path.into_vec() {
+                        say(&format!("  {state:?}\n    then {action:?}"));
+                    }
+                }
+                None if wanted => say(&format!("never reached: {}", property.name)),
+                _ => {}
+            }
+        }
+        checker.assert_properties();
+        if found != states {
+            differ.push(format!("{name}: {found} states, not {states}"));
+        }
+    }
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
+
+/// What a run found is its result, to be read with `--nocapture`.
+#[expect(clippy::print_stderr, reason = "a report to whoever runs the long checks")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+/// All kinds of trouble, each once.
+const EACH_ONCE: Troubles = Troubles {
+    failures: 1,
+    cancels: 1,
+    refusals: 1,
+    expiries: 1,
+    moves: 1,
+    breaks: 1,
+    losses: 1,
+    cordons: 1,
+    foreign: 1,
+    crashes: 1,
+    pauses: 1,
+};
+const NONE: Troubles = Troubles {
+    failures: 0,
+    cancels: 0,
+    refusals: 0,
+    expiries: 0,
+    moves: 0,
+    breaks: 0,
+    losses: 0,
+    cordons: 0,
+    foreign: 0,
+    crashes: 0,
+    pauses: 0,
+};
+
+/// Smalls of two limits, so that one may fit behind a gate that the other does not.
+fn two_limits(gpus: u32, short: u8, long: u8, larges: u8) -> Setup {
+    let mut setup = Setup::timed(1, gpus, (long, 2), (larges, 1));
+    setup.arrivals.push(Arrivals { shape: Shape::Small, limit: Some(1), count: short });
+    setup.configured(|config| config.backfill = true)
+}
+
+fn overdue(config: &mut Config) {
+    config.drain_limit = Some(ticks(1));
+    config.evict_overdue = true;
+}
+
+#[test]
+fn short_runs_without_trouble() {
+    explore(vec![
+        run("1 node of 2, 3 smalls, 2 larges", 292, Setup::new(1, 2, 3, 2).marked()),
+        run("1 node of 2, bound steps apart", 1_098, Setup::new(1, 2, 3, 2).slow()),
+        run("1 node of 3, a wide small", 617, Setup::new(1, 3, 2, 2).and_wide(2, 1)),
+        run("2 nodes of 2, 3 smalls, 3 larges", 2_498, Setup::new(2, 2, 3, 3)),
+        run("1 node of 2, limits 1 and 2", 2_344, Setup::timed(1, 2, (3, 1), (2, 2))),
+        run("1 node of 2, backfill", 993, two_limits(2, 1, 2, 1).marked()),
+    ]);
+}
+
+#[test]
+fn short_runs_with_each_trouble() {
+    let small = || Setup::new(1, 2, 2, 2).slow();
+    let with = |troubles| small().with(troubles);
+    explore(vec![
+        run("a failure", 704, with(Troubles { failures: 1, ..NONE })),
+        run("a deletion", 1_377, with(Troubles { cancels: 1, ..NONE }).marked()),
+        run("a refused binding", 1_783, with(Troubles { refusals: 1, ..NONE })),
+        run("a reservation runs out", 1_764, with(Troubles { expiries: 1, ..NONE })),
+        run("another GPU than promised", 622, with(Troubles { moves: 1, ..NONE })),
+        run("a bad GPU", 1_756, with(Troubles { breaks: 1, ..NONE })),
+        run("a lost node", 964, with(Troubles { losses: 1, ..NONE })),
+        run("a cordoned node", 1_298, with(Troubles { cordons: 1, ..NONE })),
+        run("a foreign pod", 2_231, with(Troubles { foreign: 1, ..NONE })),
+        run("a crash", 786, with(Troubles { crashes: 1, ..NONE })),
+        run("a pause", 1_447, with(Troubles { pauses: 1, ..NONE })),
+        run("an overdue drain", 48, Setup::new(1, 2, 2, 1).configured(overdue).marked()),
+    ]);
+}
+
+#[test]
+#[ignore = "minutes; see docs/model-checking.md"]
+fn long_runs_on_one_node() {
+    explore(one_node());
+}
+
+#[test]
+#[ignore = "minutes; see docs/model-checking.md"]
+fn long_runs_with_wide_smalls() {
+    explore(wide_smalls());
+}
+
+#[test]
+#[ignore = "minutes; see docs/model-checking.md"]
+fn long_runs_on_many_nodes() {
+    explore(many_nodes());
+}
+
+#[test]
+#[ignore = "minutes; see docs/model-checking.md"]
+fn long_runs_in_trouble() {
+    explore(in_trouble());
+}
+
+/// One node, where each bound has its exact form.
+fn one_node() -> Vec<Run> {
+    let timed = Setup::timed;
+    let ending = Troubles { cancels: 1, failures: 1, ..NONE };
+    let cancel = Troubles { cancels: 1, ..NONE };
+    let turn = |config: &mut Config| config.turn = Some(ticks(4));
+    vec![
+        run("1x2: 6 smalls of 1, 3 larges of 1", 265_291, timed(1, 2, (6, 1), (3, 1))),
+        run("1x2: 5 smalls of 1, 3 larges of 2", 189_399, timed(1, 2, (5, 1), (3, 2))),
+        run("1x2: 4 smalls of 2, 3 larges of 1", 66_102, timed(1, 2, (4, 2), (3, 1))),
+        run("1x2: 4 smalls of 2, 3 larges of 3", 194_365, timed(1, 2, (4, 2), (3, 3))),
+        run("1x2: a failure and a deletion", 321_297, timed(1, 2, (4, 1), (3, 1)).with(ending)),
+        run("1x2: a turn of two larges", 113_154, timed(1, 2, (4, 1), (3, 2)).configured(turn)),
+        run("1x2: backfill and a deletion", 205_000, two_limits(2, 2, 2, 2).with(cancel)),
+        run("1x3: 9 smalls, 2 larges", 673_600, timed(1, 3, (9, 1), (2, 1)).surpassing()),
+        run("1x3: backfill", 1_404_973, two_limits(3, 3, 3, 2)),
+        run("1x4: 8 smalls, 3 larges", 1_683_045, timed(1, 4, (8, 1), (3, 1))),
+    ]
+}
+
+fn wide_smalls() -> Vec<Run> {
+    let timed = Setup::timed;
+    vec![
+        run("1x3: a wide small", 155_663, timed(1, 3, (5, 1), (2, 1)).and_wide(2, 1)),
+        run("1x4: two wide smalls", 274_336, timed(1, 4, (4, 1), (2, 1)).and_wide(2, 2)),
+    ]
+}
+
+fn many_nodes() -> Vec<Run> {
+    let timed = Setup::timed;
+    let cancel = Troubles { cancels: 1, ..NONE };
+    let keep = |config: &mut Config| config.keep_open = 1;
+    let two_drains = |config: &mut Config| config.max_drains = 2;
+    let backfill = |config: &mut Config| config.backfill = true;
+    let mut filled = timed(2, 2, (2, 2), (2, 1)).configured(backfill).with(cancel);
+    filled.arrivals.push(Arrivals { shape: Shape::Small, limit: Some(1), count: 2 });
+    vec![
+        run("2x2: 5 smalls, 3 larges", 239_399, timed(2, 2, (5, 1), (3, 1))),
+        run("2x2: larges of 2", 82_663, timed(2, 2, (4, 1), (3, 2))),
+        run("2x2: two drains", 56_248, timed(2, 2, (4, 1), (3, 1)).configured(two_drains)),
+        run("2x2: one kept open", 48_894, timed(2, 2, (4, 1), (3, 1)).configured(keep)),
+        run("2x2: backfill and a deletion", 305_957, filled),
+        run("3x2: 5 smalls, 3 larges", 93_986, Setup::new(3, 2, 5, 3).marked()),
+    ]
+}
+
+/// Troubles that may meet, with each step of a pod's way apart.
+fn in_trouble() -> Vec<Run> {
+    let slow = |nodes, gpus, smalls, larges| Setup::new(nodes, gpus, smalls, larges).slow();
+    let ending = Troubles { crashes: 1, cancels: 1, failures: 1, ..NONE };
+    let binding = Troubles { refusals: 1, expiries: 1, cancels: 1, crashes: 1, ..NONE };
+    let ailing = Troubles { breaks: 1, losses: 1, foreign: 1, crashes: 1, ..NONE };
+    let handling = Troubles { cordons: 1, pauses: 1, moves: 1, crashes: 1, ..NONE };
+    vec![
+        run("1x2: ends and a crash", 286_308, slow(1, 2, 5, 3).with(ending)),
+        run("1x2: binding", 411_331, slow(1, 2, 4, 2).with(binding)),
+        run("1x2: ailing", 165_358, slow(1, 2, 3, 2).with(ailing)),
+        run("1x2: handling", 125_476, slow(1, 2, 4, 2).with(handling)),
+        run("1x2: each trouble once", 402_570, slow(1, 2, 1, 1).with(EACH_ONCE)),
+        run("1x3: ailing", 431_674, slow(1, 3, 3, 2).with(ailing)),
+        run("2x2: binding", 210_641, slow(2, 2, 2, 2).with(binding)),
+        run("2x2: ailing", 114_804, slow(2, 2, 2, 1).with(ailing)),
+    ]
+}
+
+/// A spoilt rule is caught by this property, with the shortest history that shows it.
+#[track_caller]
+fn caught(mutant: Mutant, property: &'static str, setup: Setup) {
+    let mut rule = Rule::new(setup);
+    rule.mutant = Some(mutant);
+    let until = HasDiscoveries::AnyOf(BTreeSet::from([property]));
+    let checker = rule.checker().finish_when(until).spawn_bfs().join();
+    let path = checker.discovery(property);
+    assert!(path.is_some(), "{mutant:?} is not caught by: {property}");
+}
+
+#[test]
+fn each_property_can_fail() {
+    let plain = || Setup::new(1, 2, 4, 2);
+    let timed = |smalls, larges| Setup::timed(1, 2, (smalls, 1), (larges, 1));
+    let deleting = || plain().with(Troubles { cancels: 1, ..NONE });
+    let crashing = || plain().with(Troubles { crashes: 1, ..NONE });
+    caught(Mutant::SkipsGate, of::GATE, plain());
+    caught(Mutant::RenewsWave, of::WAVE, plain());
+    caught(Mutant::PromisesTwice, of::ONCE, plain());
+    caught(Mutant::GivesTwo, of::SMALL_ONE, plain());
+    caught(Mutant::StartsEarly, of::LARGE_ALL, plain());
+    caught(Mutant::StartsEarly, of::ALONE, plain());
+    caught(Mutant::FreesEarly, of::DISJOINT, deleting());
+    caught(Mutant::FreesEarly, of::ONCE, deleting());
+    caught(Mutant::KeepsDeleted, of::WINNER, deleting());
+    caught(Mutant::KeepsDeleted, of::TRUE, deleting());
+    caught(Mutant::CountsTwice, of::RELEASED, plain());
+    caught(Mutant::MissesRelease, of::RELEASED, plain());
+    caught(Mutant::MissesRelease, of::SERVED, plain());
+    caught(Mutant::ForgetsGates, of::REBUILT, plain());
+    caught(Mutant::ForgetsHolders, of::KEPT, crashing());
+    caught(Mutant::Hesitates, of::DECIDED, plain());
+    caught(Mutant::LargesFirst, of::SMALL_BOUND, timed(1, 4));
+    caught(Mutant::LargesFirst, of::LARGES_PASSED, timed(1, 3));
+    caught(Mutant::SmallsFirst, of::LARGE_BOUND, timed(4, 1));
+    caught(Mutant::RenewsWave, of::WAVES_PASSED, timed(4, 2));
+    caught(Mutant::MissesRelease, of::OVER, plain());
+    caught(Mutant::Misreports, of::SOUND, plain().slow());
+    caught(Mutant::Boasts, of::TOLD, timed(4, 1));
+    caught(Mutant::CrashesOn, of::ENDS, crashing());
+}
