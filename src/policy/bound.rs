@@ -224,8 +224,12 @@ impl Pool {
     /// Whether a reason holds the job back, or may do so, that no time bounds.
     fn held_back_for_ever(&self, job: &Job) -> bool {
         let kept_open = job.shape == Shape::Large && self.no_node_for_larges().is_some();
+        let usable = |(id, node): (&NodeId, &Node)| {
+            node.spec.schedulable && job.fits.on(*id) && !node.ever_free().is_empty()
+        };
         self.config.paused
             || !self.could_fit(job)
+            || !self.nodes.iter().any(usable)
             || !self.within_quota(job)
             || self.quota_may_bind(job.tenant)
             || kept_open
