@@ -40,6 +40,7 @@ struct Settings {
     backfill: bool,
     turn: Option<Span>,
     keep_open: u32,
+    one_wave: bool,
     drains: Option<u32>,
     wave: Option<u32>,
 }
@@ -74,7 +75,7 @@ impl Span {
 pub const FORMS: &str = "greedy, fifo-strict, fifo-skip, easy, strict-large, reserve-after=2h, \
      phase-fair or balanced, and after any of them +KEY=VALUE: limits=x1.5, for rivals \
      place=latest-end, for those that close nodes drains=1, for phase-fair backfill, turn=4L, \
-     keep-open=1, wave=4 (4L is four times the longest limit of a large, 2S twice a small's)";
+     keep-open=1, one-wave, wave=4 (4L is four times the longest limit of a large, 2S twice a small's)";
 
 /// A text that names no contender, or one that cannot serve a stream.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -163,6 +164,7 @@ impl Who {
             (Self::PhaseFair(settings), "keep-open") => settings.keep_open = count()?,
             (Self::PhaseFair(settings), "wave") => settings.wave = Some(count()?),
             (Self::PhaseFair(settings), "turn") => settings.turn = Some(Span::parse(value)?),
+            (Self::PhaseFair(settings), "one-wave") if value.is_empty() => settings.one_wave = true,
             (Self::PhaseFair(settings), "backfill") if value.is_empty() => settings.backfill = true,
             _ => return None,
         }
@@ -247,6 +249,7 @@ impl Settings {
             backfill: self.backfill,
             turn: self.turn.map(|turn| Millis(turn.ms(longest))),
             keep_open: self.keep_open,
+            one_wave: self.one_wave,
             small_limit: Some(Millis(longest.small_ms)),
             large_limit: Some(Millis(longest.large_ms)),
             ..plain
