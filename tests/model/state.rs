@@ -142,14 +142,13 @@ impl fmt::Debug for State {
             let name = index + 1;
             match (job.place, job.shape) {
                 (Place::Waits, Some(shape)) => write!(f, "; {shape:?} {name} waits")?,
-                (Place::Waits, None) => {}
                 (Place::Holds(Grip { node, gpus, stage, .. }), Some(shape)) => {
                     write!(f, "; {shape:?} {name} {stage:?} on {node}{gpus:?}")?;
                 }
                 (Place::Holds(Grip { node, gpus, .. }), None) => {
                     write!(f, "; foreign {name} on {node}{gpus:?}")?;
                 }
-                (Place::Gone, _) => {}
+                (Place::Waits, None) | (Place::Gone, _) => {}
             }
         }
         match self.fault {

@@ -67,8 +67,10 @@ impl Rule {
     ) {
         let since = state.now;
         let Some(job) = state.job_mut(id) else { return };
-        let (stage, end) = (Stage::Reserved, job.limit.map(|limit| since + limit));
-        let grip = Grip { node: node.0, gpus: holding.gpus, stage, since, end, evicted: false };
+        let end = job.limit.map(|limit| since + limit);
+        let reserved = Stage::Reserved;
+        let grip =
+            Grip { node: node.0, gpus: holding.gpus, stage: reserved, since, end, evicted: false };
         *job = JobFact { place: Place::Holds(grip), rank: 0, passed: 0, overtaken: 0, ..*job };
         (job.due, job.told) = (None, None);
         if job.shape == Some(Shape::Large) {

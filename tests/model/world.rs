@@ -34,9 +34,9 @@ pub(super) fn grip_mut(state: &mut State, id: JobId) -> Option<&mut Grip> {
     }
 }
 
-pub(super) fn stage(state: &mut State, id: JobId, stage: Stage) {
+pub(super) fn stage(state: &mut State, id: JobId, reached: Stage) {
     if let Some(grip) = grip_mut(state, id) {
-        grip.stage = stage;
+        grip.stage = reached;
     }
 }
 
@@ -95,8 +95,8 @@ pub(super) fn delete(state: &mut State, job: JobId) -> Input {
 pub(super) fn intrude(state: &mut State, node: u32, gpu: u32, named: bool) -> Input {
     state.left.foreign -= 1;
     let gpus = GpuSet::single(gpu);
-    let (stage, since) = (Stage::Running, state.now);
-    let grip = Grip { node, gpus, stage, since, end: None, evicted: false };
+    let (running, since) = (Stage::Running, state.now);
+    let grip = Grip { node, gpus, stage: running, since, end: None, evicted: false };
     state.jobs.push(JobFact::new(None, None, Place::Holds(grip)));
     Input::Foreign {
         job: JobId(state.jobs.len() as u64),
