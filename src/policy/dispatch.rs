@@ -23,7 +23,8 @@ impl Pool {
                 if !self.config.backfill {
                     break;
                 }
-                self.backfill(now, out);
+                // Who is served behind one gate may have been what kept others from the next.
+                while self.backfill(now, out) {}
                 // A node that was kept for somebody who was backfilled is kept no longer.
                 if kept.is_none() || kept == self.kept(now) {
                     break;
@@ -177,14 +178,15 @@ impl Pool {
     /// GPUs from those in front of them. Once that costs those in front a window; if it could
     /// happen again and again, they would get one GPU where the bound counts on all. So whoever
     /// waited at such a moment is passed by nobody any more.
-    fn backfill(&mut self, now: Millis, out: &mut Vec<Decision>) {
+    fn backfill(&mut self, now: Millis, out: &mut Vec<Decision>) -> bool {
+        let mut placed = false;
         let gated: Vec<NodeId> = self
             .nodes
             .iter()
             .filter(|(_, n)| n.gate().is_some() && n.spec.schedulable && !n.free().is_empty())
             .map(|(&id, _)| id)
             .collect();
-        let Some(shortest) = self.queue_of(Shape::Small).shortest() else { return };
+        let Some(shortest) = self.queue_of(Shape::Small).shortest() else { return false };
         let given_up = self.nodes.values().filter_map(|node| node.given_up).max();
         for id in gated {
             let Some(drained) = self.nodes.get(&id).and_then(|node| node.latest_end(now)) else {
@@ -211,12 +213,13 @@ impl Pool {
                 }
                 if in_time {
                     if free >= self.asked(job.shape) {
-                        self.reserve_small(small, id, Kind::Backfill, now, out);
+                        placed |= self.reserve_small(small, id, Kind::Backfill, now, out);
                     }
                 } else if given_up.is_some_and(|at| job.created <= at) {
                     break;
                 }
             }
         }
+        placed
     }
 }

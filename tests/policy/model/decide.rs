@@ -34,7 +34,7 @@ impl Model {
                 self.place_smalls();
                 let before = self.deeds.len();
                 if self.config.backfill {
-                    self.backfill();
+                    while self.backfill() {}
                 }
                 // Who was backfilled needs nothing kept any more.
                 if self.deeds.len() == before {
@@ -359,7 +359,8 @@ impl Model {
 
     /// In order, each small that ends no later than the drain behind whose gate it starts; nobody
     /// passes one that waited when a gate opened over smalls admitted behind it.
-    fn backfill(&mut self) {
+    fn backfill(&mut self) -> bool {
+        let before = self.deeds.len();
         let given_up = self.nodes.iter().filter_map(|node| node.given_up).max();
         for id in self.ids() {
             let node = self.node(id).unwrap();
@@ -383,6 +384,7 @@ impl Model {
                 }
             }
         }
+        self.deeds.len() > before
     }
 
     fn overdue(&mut self) {
