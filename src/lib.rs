@@ -13,6 +13,8 @@
 
 pub mod cli;
 pub mod clock;
+pub mod explain;
+pub mod journal;
 pub mod plan;
 pub mod policy;
 pub mod sim;

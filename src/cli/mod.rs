@@ -15,6 +15,7 @@ pub mod plan;
 #[cfg(feature = "cluster")]
 pub mod pool;
 mod progress;
+pub mod replay;
 pub mod review;
 pub mod simulate;
 pub mod stream;
@@ -70,6 +71,8 @@ pub enum Command {
     Plan(plan::Args),
     /// Answer five questions about a day that is over: where did capacity go?
     Review(review::Args),
+    /// Decide again what a controller recorded, and say whether the decisions are the same.
+    Replay(replay::Args),
     /// Play a job list to several schedulers and compare what comes of it.
     Simulate(simulate::Args),
 }
@@ -133,6 +136,10 @@ impl Cli {
             Command::Review(args) => {
                 telemetry::start(&self.log, "warn")?;
                 review::run(&args)
+            }
+            Command::Replay(args) => {
+                telemetry::start(&self.log, "warn")?;
+                replay::run(&args)
             }
             Command::Simulate(args) => {
                 telemetry::start(&self.log, "warn")?;

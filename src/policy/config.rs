@@ -10,6 +10,9 @@ use super::{GpuSet, Millis, TenantId};
 /// large, nothing admitted behind a closed gate.
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+// A record of before a setting existed has its default; one with a setting that this code does not
+// know is not read as if it had none.
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// GPUs of a node, which is also what a large asks for.
     pub gpus_per_node: u32,

@@ -7,6 +7,7 @@ use super::{GpuSet, JobId, Kind, Millis, NodeId};
 
 /// One decision. The state already contains it; the caller carries it out.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub enum Decision {
     /// GPUs are promised to a job.
     Reserved {
@@ -105,6 +106,24 @@ pub enum Decision {
         /// What is broken.
         violation: Violation,
     },
+}
+
+impl Decision {
+    /// The node and the job that it is about.
+    pub fn about(&self) -> (NodeId, Option<JobId>) {
+        match *self {
+            Self::Reserved { job, node, .. }
+            | Self::Unreserved { job, node, .. }
+            | Self::GateClosed { node, job, .. }
+            | Self::GateOpened { node, job, .. }
+            | Self::DrainOverdue { node, job, .. }
+            | Self::Evict { job, node }
+            | Self::Refused { job, node, .. } => (node, Some(job)),
+            Self::GateRetargeted { node, to, .. } => (node, Some(to)),
+            Self::WaveStarted { node, next, .. } => (node, Some(next)),
+            Self::CreditSettled { node, .. } | Self::Observed { node, .. } => (node, None),
+        }
+    }
 }
 
 /// Why a promise was taken back.

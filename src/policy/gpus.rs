@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A set of GPUs of one node, by index, as a bit mask. A node has at most [`GpuSet::MAX`].
+/// A set of GPUs of one node, by index, as a bit mask. A node has at most [`GpuSet::MAX`]. Written
+/// as the list of its indexes: a mask of 64 bits is more than many readers of JSON can hold.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[serde(into = "Vec<u32>", try_from = "Vec<u32>")]
 pub struct GpuSet(pub u64);
 
 impl GpuSet {
@@ -86,6 +88,28 @@ impl GpuSet {
     }
 }
 
+impl From<GpuSet> for Vec<u32> {
+    fn from(set: GpuSet) -> Self {
+        set.iter().collect()
+    }
+}
+
+/// A GPU index that no node can have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("there is no GPU {0}: a node's GPUs have the indexes 0 to {max}", max = GpuSet::MAX - 1)]
+pub struct NoSuchGpu(u32);
+
+impl TryFrom<Vec<u32>> for GpuSet {
+    type Error = NoSuchGpu;
+
+    fn try_from(indexes: Vec<u32>) -> Result<Self, NoSuchGpu> {
+        match indexes.iter().find(|&&index| index >= Self::MAX) {
+            Some(&index) => Err(NoSuchGpu(index)),
+            None => Ok(indexes.into_iter().collect()),
+        }
+    }
+}
+
 impl FromIterator<u32> for GpuSet {
     fn from_iter<I: IntoIterator<Item = u32>>(indexes: I) -> Self {
         indexes.into_iter().fold(Self::EMPTY, |set, index| set.union(Self::single(index)))
@@ -115,6 +139,15 @@ mod tests {
         assert!(set.is_within(GpuSet::first(6)) && !set.is_within(GpuSet::first(5)));
         assert!(set.overlaps(GpuSet::single(3)) && !set.overlaps(GpuSet::single(4)));
         assert_eq!(set.minus(GpuSet::single(3)).union(GpuSet::single(3)), set);
+    }
+
+    #[test]
+    fn it_is_written_as_its_indexes() {
+        let set: GpuSet = [63, 0, 3].into_iter().collect();
+        assert_eq!(serde_json::to_string(&set).unwrap(), "[0,3,63]");
+        assert_eq!(serde_json::from_str::<GpuSet>("[63,3,0]").unwrap(), set);
+        let error = serde_json::from_str::<GpuSet>("[64]").unwrap_err().to_string();
+        assert!(error.starts_with("there is no GPU 64"), "{error}");
     }
 
     #[test]

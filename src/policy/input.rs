@@ -8,6 +8,7 @@ use super::{Config, GpuSet, Job, JobId, Millis, NodeId, NodeSpec, Outcome};
 /// in the order of [`Input::rank`], so that replaying them gives the same decisions whatever order
 /// they were collected in.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub enum Input {
     /// The GPUs of a job are free again.
     Released {

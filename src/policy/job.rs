@@ -57,6 +57,7 @@ impl Fits {
 
 /// One job, as it waits and as it runs.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub struct Job {
     /// Its number, which also breaks ties of the order.
     pub id: JobId,

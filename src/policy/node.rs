@@ -8,6 +8,7 @@ use super::{GpuSet, JobId, Millis, Shape};
 
 /// What is known of a node from outside.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub struct NodeSpec {
     /// Every GPU.
     pub gpus: GpuSet,
@@ -45,6 +46,7 @@ pub enum Stage {
 
 /// GPUs of one node in the hands of one job.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub struct Holding {
     /// The job's shape; `None` for a foreign one.
     pub shape: Option<Shape>,
@@ -66,6 +68,7 @@ pub struct Holding {
 
 /// A closed gate.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub struct Gate {
     /// The large that the node is emptied for.
     pub job: JobId,
@@ -80,6 +83,7 @@ pub(super) const EARLY_FAILURES_MAX: u32 = 3;
 
 /// Larges that follow one another without a wave between them.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub struct Turn {
     /// When the first was admitted; later by the time that failures at once took.
     pub since: Millis,
@@ -105,6 +109,7 @@ impl Turn {
 
 /// What a node is doing.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub enum Phase {
     /// Smalls are admitted as GPUs come free.
     Open,
@@ -123,6 +128,7 @@ pub enum Phase {
 
 /// Jobs of one queue admitted, and how they ended.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[serde(deny_unknown_fields)]
 pub struct ShapeCounters {
     /// GPUs were reserved.
     pub admitted: u64,
@@ -136,6 +142,7 @@ pub struct ShapeCounters {
 
 /// Counters of both queues.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[serde(deny_unknown_fields)]
 pub struct Counters {
     /// Smalls, wide ones included.
     pub small: ShapeCounters,
@@ -165,6 +172,7 @@ impl Counters {
 
 /// One node: everything that its ledger records of the rule.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub struct Node {
     /// What is known from outside.
     pub spec: NodeSpec,

@@ -36,6 +36,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use time::{length, utc};
+
 /// How many GPUs of a node a pod needs.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Shape {

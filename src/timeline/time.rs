@@ -1,7 +1,7 @@
 //! Pure side: points in time and lengths of time as people read them.
 
 /// A length of time, three or four figures long: `850 ms`, `9.4 s`, `1 m 20 s`, `2 h 05 m`.
-pub(super) fn length(ms: u64) -> String {
+pub(crate) fn length(ms: u64) -> String {
     // What rounds up to a minute is written as one.
     let seconds = (ms + 500) / 1000;
     match ms {
@@ -16,7 +16,7 @@ pub(super) fn length(ms: u64) -> String {
 }
 
 /// A point in time in UTC, to the second.
-pub(super) fn utc(ms: u64) -> String {
+pub(crate) fn utc(ms: u64) -> String {
     let seconds = ms / 1000;
     let (year, month, day) = date(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);

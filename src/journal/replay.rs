@@ -1,0 +1,276 @@
+//! Pure: recorded inputs are decided again, and compared with what was decided then.
+//!
+//! A difference is reported once. What follows it rests on another state, so the pool is not
+//! compared any more until the next record of its state, where it goes on from what was recorded.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Kind, Record};
+use crate::explain::NameTable;
+use crate::policy::{Decision, Input, Millis, Pool, State};
+use crate::trace::Fault;
+
+/// What a replay found.
+#[derive(Serialize, Clone, Debug)]
+pub struct Played {
+    /// The file.
+    pub file: String,
+    /// What was replayed of each pool.
+    pub pools: BTreeMap<String, Extent>,
+    /// Where this code decides otherwise.
+    pub differences: Vec<Difference>,
+    /// What cannot be replayed.
+    pub faults: Vec<Fault>,
+    /// Names of everybody in the records.
+    #[serde(skip)]
+    pub names: BTreeMap<String, NameTable>,
+    /// The state of each pool after its last record, and when that was.
+    #[serde(skip)]
+    pub ends: BTreeMap<String, (Pool, Millis)>,
+}
+
+/// How much was replayed of one pool.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extent {
+    /// The time of the first record.
+    pub from_ms: u64,
+    /// The time of the last.
+    pub to_ms: u64,
+    /// Steps that were decided again.
+    pub steps: u64,
+    /// What the policy was told in them.
+    pub inputs: u64,
+    /// What it decided in them.
+    pub decisions: u64,
+    /// States that were compared with those that the steps led to.
+    pub states: u64,
+    /// Steps after a difference, which were not compared.
+    pub passed_over: u64,
+}
+
+/// One place where this code decides otherwise.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub struct Difference {
+    /// The line of the record, from 1.
+    pub line: u64,
+    /// The pool.
+    pub pool: String,
+    /// The number of the step.
+    pub seq: u64,
+    /// The time of the step.
+    pub now_ms: u64,
+    /// What is different.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What is different.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+#[serde(rename_all = "camelCase")]
+pub enum What {
+    /// A decision.
+    Decision {
+        /// Which one of its step, from 1.
+        number: usize,
+        /// How many the step had.
+        of: usize,
+        /// What was decided then; nothing if the step had fewer.
+        recorded: Option<Decision>,
+        /// What is decided now; nothing if it is fewer.
+        got: Option<Decision>,
+    },
+    /// The state that the same decisions led to.
+    State {
+        /// The first field that differs, as a path.
+        field: String,
+        /// What it was then.
+        recorded: Value,
+        /// What it is now.
+        got: Value,
+    },
+}
+
+impl Played {
+    /// Whether everything could be replayed, and was decided as before.
+    pub fn is_same(&self) -> bool {
+        self.differences.is_empty() && self.faults.is_empty()
+    }
+}
+
+/// Decides what was recorded again, up to and including `until` where it is given.
+pub fn replay(
+    file: &str,
+    records: &[(u64, Record)],
+    faults: Vec<Fault>,
+    until: Option<Millis>,
+) -> Played {
+    let mut player = Player {
+        played: Played {
+            file: file.to_owned(),
+            pools: BTreeMap::new(),
+            differences: Vec::new(),
+            faults,
+            names: BTreeMap::new(),
+            ends: BTreeMap::new(),
+        },
+        runs: BTreeMap::new(),
+    };
+    let mut over = BTreeSet::new();
+    for (line, record) in records {
+        if until.is_some_and(|until| record.now_ms > until.0) {
+            over.insert(&record.pool);
+        }
+        if !over.contains(&record.pool) {
+            player.take(*line, record);
+        }
+    }
+    let Player { mut played, runs } = player;
+    let ends = runs.into_iter().filter_map(|(name, run)| Some((name, (run.pool?, run.at))));
+    played.ends = ends.collect();
+    played
+}
+
+struct Player {
+    played: Played,
+    runs: BTreeMap<String, Run>,
+}
+
+#[derive(Default)]
+struct Run {
+    /// The state that the records led to; none while it is not known.
+    pool: Option<Pool>,
+    /// Whether that is the state that was recorded as far as one can tell.
+    in_step: bool,
+    seq: u64,
+    at: Millis,
+}
+
+impl Player {
+    fn take(&mut self, line: u64, record: &Record) {
+        let extent = self.played.pools.entry(record.pool.clone()).or_insert_with(|| Extent {
+            from_ms: record.now_ms,
+            ..Extent::default()
+        });
+        extent.to_ms = record.now_ms;
+        self.played.names.entry(record.pool.clone()).or_default().learn(&record.names);
+        match &record.is {
+            Kind::State(state) => self.state(line, record, state),
+            Kind::Step { inputs, decisions } => self.step(line, record, inputs, decisions),
+        }
+    }
+
+    fn state(&mut self, line: u64, record: &Record, state: &State) {
+        let run = self.runs.entry(record.pool.clone()).or_default();
+        let compared = run.pool.as_ref().filter(|_| run.in_step && run.seq == record.seq);
+        if let Some(pool) = compared {
+            if let Some(extent) = self.played.pools.get_mut(&record.pool) {
+                extent.states += 1;
+            }
+            let (recorded, got) = (to_value(state), to_value(&pool.state()));
+            if let Some((field, recorded, got)) = first_difference("", &recorded, &got) {
+                let what = What::State { field, recorded, got };
+                self.played.differences.push(difference(line, record, what));
+            }
+        }
+        match Pool::from_state(state.clone()) {
+            Ok(pool) => {
+                *run = Run {
+                    pool: Some(pool),
+                    in_step: true,
+                    seq: record.seq,
+                    at: Millis(record.now_ms),
+                };
+            }
+            Err(error) => {
+                run.pool = None;
+                let allowed = "a state that this code can run".to_owned();
+                self.fault(line, error.to_string(), allowed);
+            }
+        }
+    }
+
+    fn step(&mut self, line: u64, record: &Record, inputs: &[Input], decisions: &[Decision]) {
+        let run = self.runs.entry(record.pool.clone()).or_default();
+        let Some(pool) = &mut run.pool else {
+            let found = format!("step {} of pool {}", record.seq, record.pool);
+            let allowed = "a record of the pool's state before its first step".to_owned();
+            self.fault(line, found, allowed);
+            return;
+        };
+        let Some(extent) = self.played.pools.get_mut(&record.pool) else { return };
+        let follows = run.seq + 1;
+        if record.seq != follows {
+            let found = format!("step {} of pool {}", record.seq, record.pool);
+            // What follows is another history, up to the next state.
+            (run.pool, run.seq) = (None, record.seq);
+            let allowed = format!("step {follows}, or a record of the pool's state in between");
+            self.fault(line, found, allowed);
+            return;
+        }
+        (run.seq, run.at) = (record.seq, Millis(record.now_ms));
+        if !run.in_step {
+            extent.passed_over += 1;
+            return;
+        }
+        let got = pool.step(inputs.to_vec(), run.at);
+        extent.steps += 1;
+        extent.inputs += count(inputs.len());
+        extent.decisions += count(decisions.len());
+        if got == decisions {
+            return;
+        }
+        run.in_step = false;
+        let most = got.len().max(decisions.len());
+        let at = (0..most).find(|&at| got.get(at) != decisions.get(at)).unwrap_or_default();
+        let what = What::Decision {
+            number: at + 1,
+            of: decisions.len(),
+            recorded: decisions.get(at).cloned(),
+            got: got.get(at).cloned(),
+        };
+        self.played.differences.push(difference(line, record, what));
+    }
+
+    fn fault(&mut self, line: u64, found: String, allowed: String) {
+        let file = self.played.file.clone();
+        self.played.faults.push(Fault { file, line, column: String::new(), found, allowed });
+    }
+}
+
+fn difference(line: u64, record: &Record, what: What) -> Difference {
+    let (pool, seq, now_ms) = (record.pool.clone(), record.seq, record.now_ms);
+    Difference { line, pool, seq, now_ms, what }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+fn to_value(state: &State) -> Value {
+    // A state is made of numbers, lists and maps by number.
+    serde_json::to_value(state).unwrap_or_default()
+}
+
+/// The first field, in the order of their names, that differs.
+fn first_difference(path: &str, one: &Value, other: &Value) -> Option<(String, Value, Value)> {
+    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    match (one, other) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            let null = &Value::Null;
+            keys.into_iter().find_map(|key| {
+                let (a, b) = (a.get(key).unwrap_or(null), b.get(key).unwrap_or(null));
+                first_difference(&below(key), a, b)
+            })
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            let pairs = a.iter().zip(b).enumerate();
+            pairs.map(|(at, (a, b))| first_difference(&below(&at.to_string()), a, b)).find_map(|d| d)
+        }
+        (one, other) if one == other => None,
+        (one, other) => Some((path.to_owned(), one.clone(), other.clone())),
+    }
+}

@@ -1,0 +1,108 @@
+//! Pure: a pool's whole state as a value, for records that can be replayed.
+//!
+//! A ledger holds what must outlive the controller, and a pool restored from ledgers has forgotten
+//! back-offs. This is everything: a pool made of it decides as the one that it was taken from.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Config, ConfigError, Counters, Job, JobId, Millis, Node, NodeId, Pool, Shape, Waiting,
+};
+
+/// Everything that the decisions of a pool rest on.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// The settings.
+    pub config: Config,
+    /// The nodes, with who holds their GPUs.
+    pub nodes: BTreeMap<NodeId, Node>,
+    /// The jobs that wait, in the order in which they are served, larges first.
+    pub waiting: Vec<Queued>,
+    /// The jobs that hold GPUs and went through the rule.
+    pub placed: Vec<Placed>,
+    /// The others that hold GPUs, and where.
+    pub foreign: BTreeMap<JobId, NodeId>,
+    /// Ends that no node counts.
+    pub elsewhere: Counters,
+}
+
+/// A job that waits.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Queued {
+    /// The job.
+    pub job: Job,
+    /// Reservations of it that failed.
+    pub attempts: u32,
+    /// Not before then is it admitted again.
+    pub retry_at: Millis,
+    /// Whether that time was still to come at the last decision.
+    pub stands_back: bool,
+}
+
+/// A job that holds GPUs.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Placed {
+    /// The job.
+    pub job: Job,
+    /// Where.
+    pub node: NodeId,
+    /// Reservations of it that failed before this one.
+    pub attempts: u32,
+    /// Not before when it was admitted again.
+    pub retry_at: Millis,
+}
+
+impl Pool {
+    /// Everything that further decisions rest on.
+    pub fn state(&self) -> State {
+        let queued = |waiting: &Waiting| Queued {
+            job: waiting.job.clone(),
+            attempts: waiting.attempts,
+            retry_at: waiting.retry_at,
+            stands_back: self.standing_back.contains(&(waiting.retry_at, waiting.job.id)),
+        };
+        let placed = |(&_, (node, waiting)): (&JobId, &(NodeId, Waiting))| Placed {
+            job: waiting.job.clone(),
+            node: *node,
+            attempts: waiting.attempts,
+            retry_at: waiting.retry_at,
+        };
+        let larges = self.queue(Shape::Large).map(queued);
+        State {
+            config: self.config.clone(),
+            nodes: self.nodes.clone(),
+            waiting: larges.chain(self.queue(Shape::Small).map(queued)).collect(),
+            placed: self.placed.iter().map(placed).collect(),
+            foreign: self.foreign.clone(),
+            elsewhere: self.elsewhere,
+        }
+    }
+
+    /// The pool that has this state.
+    pub fn from_state(state: State) -> Result<Self, ConfigError> {
+        let mut pool = Self::new(state.config)?;
+        pool.nodes = state.nodes;
+        for Queued { job, attempts, retry_at, stands_back } in state.waiting {
+            // Whether it stands back was settled at the time of the last decision.
+            let settled = if stands_back { Millis::default() } else { Millis(u64::MAX) };
+            pool.wait(Waiting { job, attempts, retry_at }, settled);
+        }
+        for Placed { job, node, attempts, retry_at } in state.placed {
+            pool.placed.insert(job.id, (node, Waiting { job, attempts, retry_at }));
+        }
+        pool.foreign = state.foreign;
+        pool.elsewhere = state.elsewhere;
+        pool.charge_all();
+        Ok(pool)
+    }
+
+    /// How many waiting jobs are not admitted before a certain time, as of the last decision.
+    pub fn standing_back(&self) -> usize {
+        self.standing_back.len()
+    }
+}
