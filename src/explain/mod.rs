@@ -1,6 +1,70 @@
 //! Pure: what the policy knows and decides, as a person would say it.
+//!
+//! [`Explanation`] is the one value behind it all. [`wait`] makes the pod's condition of it,
+//! [`text`](mod@text) the page that `sluice explain` prints, [`json`](mod@json) what programs
+//! read; [`decision`] says a decision in the words of log lines, Events and replay.
 
 pub mod decision;
+pub mod hold;
+pub mod json;
 pub mod names;
+pub mod need;
+pub mod text;
+pub mod wait;
 
 pub use names::{NameTable, Names, Words};
+
+use crate::policy::{Config, Explanation, Holds, Shape, Standing, Waits};
+
+/// What a rendering needs besides the explanation.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// Names and times as they are said.
+    pub words: Words<'a>,
+    /// The pool's name.
+    pub pool: &'a str,
+    /// GPUs of one node of the pool.
+    pub gpus_per_node: u32,
+}
+
+impl<'a> Context<'a> {
+    /// What renders explanations of this pool.
+    pub fn new(words: Words<'a>, pool: &'a str, config: &Config) -> Self {
+        Self { words, pool, gpus_per_node: config.gpus_per_node }
+    }
+}
+
+impl Explanation {
+    /// Why it waits, if it does.
+    pub fn waits(&self) -> Option<&Waits> {
+        match &self.standing {
+            Standing::Waits(waits) => Some(waits),
+            Standing::Holds(_) => None,
+        }
+    }
+
+    /// What it holds, if it has GPUs.
+    pub fn holds(&self) -> Option<&Holds> {
+        match &self.standing {
+            Standing::Holds(holds) => Some(holds),
+            Standing::Waits(_) => None,
+        }
+    }
+}
+
+/// Reason and sentence of where a pod stands, whether it waits or not.
+pub fn standing(explanation: &Explanation, context: &Context<'_>) -> (&'static str, String) {
+    match &explanation.standing {
+        Standing::Waits(waits) => wait::rule(waits, explanation, context),
+        Standing::Holds(holds) => hold::rule(holds, &context.words),
+    }
+}
+
+/// The value of the shape label.
+pub const fn shape_name(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Small => "small",
+        Shape::Wide(_) => "wide-small",
+        Shape::Large => "whole-node-large",
+    }
+}

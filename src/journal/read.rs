@@ -52,7 +52,9 @@ struct Head {
 }
 
 fn first_line() -> String {
-    format!("lines that begin with {{\"v\":{VERSION},\"pool\":…, the first of a pool with its state")
+    format!(
+        "lines that begin with {{\"v\":{VERSION},\"pool\":…, the first of a pool with its state"
+    )
 }
 
 fn parse(line: &[u8], cut: bool) -> Result<Record, (String, String)> {
@@ -67,7 +69,8 @@ fn parse(line: &[u8], cut: bool) -> Result<Record, (String, String)> {
     })?;
     match head.v {
         None if head.event.is_some() => {
-            let allowed = "a record of the policy; what `sluice record` wrote is for `sluice timeline`";
+            let allowed =
+                "a record of the policy; what `sluice record` wrote is for `sluice timeline`";
             return Err(("a record of what ran".to_owned(), allowed.to_owned()));
         }
         None => {

@@ -193,8 +193,8 @@ fn named(inputs: &[Input], names: &dyn Names) -> NameTable {
 
 fn all_named(state: &State, names: &dyn Names) -> NameTable {
     let mut table = NameTable::default();
-    let waiting = state.waiting.iter().map(|queued| &queued.job);
-    for job in waiting.chain(state.placed.iter().map(|placed| &placed.job)) {
+    let waiting = state.waiting.iter().map(|queued| &queued.waiting.job);
+    for job in waiting.chain(state.placed.iter().map(|placed| &placed.waiting.job)) {
         name_job(job, names, &mut table);
     }
     for (&id, node) in &state.nodes {

@@ -47,7 +47,7 @@ pub struct Extent {
     pub decisions: u64,
     /// States that were compared with those that the steps led to.
     pub states: u64,
-    /// Steps after a difference, which were not compared.
+    /// Steps after a difference or a gap, which were not compared.
     pub passed_over: u64,
 }
 
@@ -144,16 +144,19 @@ struct Run {
     pool: Option<Pool>,
     /// Whether that is the state that was recorded as far as one can tell.
     in_step: bool,
+    /// Whether it was said that it is not known.
+    lost: bool,
     seq: u64,
     at: Millis,
 }
 
 impl Player {
     fn take(&mut self, line: u64, record: &Record) {
-        let extent = self.played.pools.entry(record.pool.clone()).or_insert_with(|| Extent {
-            from_ms: record.now_ms,
-            ..Extent::default()
-        });
+        let extent = self
+            .played
+            .pools
+            .entry(record.pool.clone())
+            .or_insert_with(|| Extent { from_ms: record.now_ms, ..Extent::default() });
         extent.to_ms = record.now_ms;
         self.played.names.entry(record.pool.clone()).or_default().learn(&record.names);
         match &record.is {
@@ -180,12 +183,13 @@ impl Player {
                 *run = Run {
                     pool: Some(pool),
                     in_step: true,
+                    lost: false,
                     seq: record.seq,
                     at: Millis(record.now_ms),
                 };
             }
             Err(error) => {
-                run.pool = None;
+                (run.pool, run.lost) = (None, true);
                 let allowed = "a state that this code can run".to_owned();
                 self.fault(line, error.to_string(), allowed);
             }
@@ -194,18 +198,23 @@ impl Player {
 
     fn step(&mut self, line: u64, record: &Record, inputs: &[Input], decisions: &[Decision]) {
         let run = self.runs.entry(record.pool.clone()).or_default();
+        let Some(extent) = self.played.pools.get_mut(&record.pool) else { return };
         let Some(pool) = &mut run.pool else {
+            extent.passed_over += 1;
+            if std::mem::replace(&mut run.lost, true) {
+                return;
+            }
             let found = format!("step {} of pool {}", record.seq, record.pool);
             let allowed = "a record of the pool's state before its first step".to_owned();
             self.fault(line, found, allowed);
             return;
         };
-        let Some(extent) = self.played.pools.get_mut(&record.pool) else { return };
         let follows = run.seq + 1;
         if record.seq != follows {
             let found = format!("step {} of pool {}", record.seq, record.pool);
             // What follows is another history, up to the next state.
-            (run.pool, run.seq) = (None, record.seq);
+            (run.pool, run.lost) = (None, true);
+            extent.passed_over += 1;
             let allowed = format!("step {follows}, or a record of the pool's state in between");
             self.fault(line, found, allowed);
             return;
@@ -268,7 +277,9 @@ fn first_difference(path: &str, one: &Value, other: &Value) -> Option<(String, V
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
             let pairs = a.iter().zip(b).enumerate();
-            pairs.map(|(at, (a, b))| first_difference(&below(&at.to_string()), a, b)).find_map(|d| d)
+            pairs
+                .map(|(at, (a, b))| first_difference(&below(&at.to_string()), a, b))
+                .find_map(|d| d)
         }
         (one, other) if one == other => None,
         (one, other) => Some((path.to_owned(), one.clone(), other.clone())),

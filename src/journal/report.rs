@@ -45,7 +45,7 @@ fn told(extent: &Extent, differs: bool) -> String {
     }
     if extent.passed_over > 0 {
         let steps = counted(extent.passed_over, "step");
-        let _ = write!(text, " {steps} after a difference not compared.");
+        let _ = write!(text, " {steps} after that not compared.");
     }
     text
 }
@@ -63,10 +63,8 @@ fn differs(difference: &Difference, words: &Words<'_>) -> String {
                 || format!("no more, there were {of}"),
                 |decision| said(decision, words),
             );
-            let got = got.as_ref().map_or_else(
-                || "none".to_owned(),
-                |decision| said(decision, words),
-            );
+            let got =
+                got.as_ref().map_or_else(|| "none".to_owned(), |decision| said(decision, words));
             format!(
                 "{at}: decision {number} is another one\n  recorded: {recorded}\n  now:      {got}"
             )

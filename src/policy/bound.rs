@@ -31,8 +31,10 @@ pub enum Basis {
     Drain,
     /// Its place in the queue and the greatest limit of each shape.
     Place(u32),
-    /// This running job has no enforced limit.
+    /// This job has no enforced limit: it holds GPUs, or is served first.
     Unlimited(JobId),
+    /// This job holds GPUs for longer than its limit allows.
+    Outlasted(JobId),
     /// The pool enforces no limit on this shape.
     NoLimit(Shape),
     /// It is held back for a reason that no time bounds: paused, quota, no node that fits.

@@ -100,14 +100,15 @@ impl Pool {
             // It holds GPUs already. If the rule gave them, the ledger knew of it before its pod.
             if self.holding(id).is_some_and(|holding| holding.shape == Some(job.shape)) {
                 self.foreign.remove(&id);
-                let known = Waiting { job, attempts: 0, retry_at: Millis::default() };
-                self.placed.insert(id, (node, known));
+                self.placed.insert(id, (node, job.into()));
             }
             return;
         }
-        let (attempts, retry_at) =
-            self.stop_waiting(id).map_or((0, Millis::default()), |w| (w.attempts, w.retry_at));
-        self.wait(Waiting { job, attempts, retry_at }, now);
+        let waiting = match self.stop_waiting(id) {
+            Some(known) => Waiting { job, ..known },
+            None => job.into(),
+        };
+        self.wait(waiting, now);
     }
 
     fn change_node(&mut self, id: NodeId, spec: NodeSpec, now: Millis, out: &mut Vec<Decision>) {

@@ -20,6 +20,7 @@ mod config;
 mod credit;
 mod decision;
 mod dispatch;
+mod explain;
 mod facts;
 mod gates;
 mod gpus;
@@ -38,6 +39,9 @@ mod why;
 pub use bound::{AllKeptOpen, Basis, Bound};
 pub use config::{Config, ConfigError};
 pub use decision::{Credit, Decision, OpenReason, UnreserveReason};
+pub use explain::{
+    Change, Effect, Enough, Explanation, Holder, Holds, Need, Standing, Unfit, Waits,
+};
 pub use gpus::{GpuSet, NoSuchGpu};
 pub use ids::{JobId, Millis, NodeId, TenantId};
 pub use input::Input;

@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::queue::Queue;
 use super::{
     Config, ConfigError, Counters, Decision, GpuSet, Holding, Input, Job, JobId, Millis, Node,
-    NodeId, Stage, TenantId,
+    NodeId, Stage, TenantId, UnreserveReason,
 };
 
 /// A job that waits.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub struct Waiting {
     /// The job.
     pub job: Job,
@@ -17,6 +20,14 @@ pub struct Waiting {
     pub attempts: u32,
     /// Not before then is it admitted again.
     pub retry_at: Millis,
+    /// Where its last reservation was, and why that was taken back.
+    pub taken_back: Option<(NodeId, UnreserveReason)>,
+}
+
+impl From<Job> for Waiting {
+    fn from(job: Job) -> Self {
+        Self { job, attempts: 0, retry_at: Millis::default(), taken_back: None }
+    }
 }
 
 /// Queues and nodes under one policy.
@@ -69,9 +80,7 @@ impl Pool {
         for (&id, node) in &nodes {
             for &job in node.holdings.keys() {
                 if let Some(job_found) = known.remove(&job) {
-                    let waiting =
-                        Waiting { job: job_found, attempts: 0, retry_at: Millis::default() };
-                    pool.placed.insert(job, (id, waiting));
+                    pool.placed.insert(job, (id, job_found.into()));
                 } else {
                     pool.foreign.insert(job, id);
                 }

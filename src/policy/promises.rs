@@ -231,6 +231,7 @@ fn because(pool: &Pool, waiting: &Waiting, basis: Basis, came: &[Came]) -> Optio
             return Some(Cause::Overran(job));
         }
         Basis::Unlimited(job) => return Some(Cause::Unlimited(job)),
+        Basis::Outlasted(job) => return Some(Cause::Overran(job)),
         Basis::HeldBack => return Some(Cause::Quota(waiting.job.tenant)),
         Basis::NoLimit(_) => return Some(Cause::Settings),
         Basis::Drain | Basis::Place(_) | Basis::Wide => {}

@@ -265,17 +265,27 @@ impl Pool {
         let asked = self.asked(job.shape);
         let held = self.tenant_gpus(job.tenant).saturating_add(asked);
         let Some(left) = most.checked_sub(held) else { return false };
-        // One that the quota can never hold keeps nothing from the others. As many as do not fit
-        // any more are enough to know.
+        // As many as do not fit any more are enough to know.
+        self.before_in_quota(job, most)
+            .map(|earlier| self.asked(earlier.shape))
+            .try_fold(left, u32::checked_sub)
+            .is_some()
+    }
+
+    /// Jobs of the same tenant that ask for something else and go before it. One that the quota
+    /// can never hold keeps nothing from the others.
+    pub(super) fn before_in_quota(&self, job: &Job, most: u32) -> impl Iterator<Item = &Job> {
         [Shape::Small, Shape::Large]
             .into_iter()
             .flat_map(|queue| self.queue_of(queue).ready_before(job.tenant, job.queue_key()))
-            .filter(|&(shape, _)| shape != job.shape)
-            .map(|(shape, key)| (self.asked(shape), key))
-            .filter(|&(other, _)| other <= most)
-            .filter(|&(_, key)| self.at(key).is_some_and(|job| self.could_fit(job)))
-            .try_fold(left, |left, (other, _)| left.checked_sub(other))
-            .is_some()
+            .filter(move |&(shape, _)| shape != job.shape && self.asked(shape) <= most)
+            .filter_map(|(_, key)| self.at(key))
+            .filter(|earlier| self.could_fit(earlier))
+    }
+
+    /// How many wait in the queue of this shape.
+    pub(super) fn waiting_beside(&self, shape: Shape) -> u32 {
+        u32::try_from(self.queue_of(shape).order.len()).unwrap_or(u32::MAX)
     }
 
     /// Whether a tenant waits for more than it may have, so that its quota may hold a job back.

@@ -148,6 +148,7 @@ impl Pool {
                 | UnreserveReason::NodeGone => {}
             }
             waiting.retry_at = retry_at;
+            waiting.taken_back = Some((id, reason));
             self.wait(waiting, now);
         }
         out.push(Decision::Unreserved { job, node: id, reason, retry_at });

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Config, ConfigError, Counters, Job, JobId, Millis, Node, NodeId, Pool, Shape, Waiting,
-};
+use super::{Config, ConfigError, Counters, JobId, Millis, Node, NodeId, Pool, Shape, Waiting};
 
 /// Everything that the decisions of a pool rest on.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
@@ -33,13 +31,9 @@ pub struct State {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Queued {
-    /// The job.
-    pub job: Job,
-    /// Reservations of it that failed.
-    pub attempts: u32,
-    /// Not before then is it admitted again.
-    pub retry_at: Millis,
-    /// Whether that time was still to come at the last decision.
+    /// The job, and what came of it so far.
+    pub waiting: Waiting,
+    /// Whether the time at which it may be admitted again was still to come at the last decision.
     pub stands_back: bool,
 }
 
@@ -47,37 +41,27 @@ pub struct Queued {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Placed {
-    /// The job.
-    pub job: Job,
+    /// The job, and what came of it before it was admitted.
+    pub waiting: Waiting,
     /// Where.
     pub node: NodeId,
-    /// Reservations of it that failed before this one.
-    pub attempts: u32,
-    /// Not before when it was admitted again.
-    pub retry_at: Millis,
 }
 
 impl Pool {
     /// Everything that further decisions rest on.
     pub fn state(&self) -> State {
         let queued = |waiting: &Waiting| Queued {
-            job: waiting.job.clone(),
-            attempts: waiting.attempts,
-            retry_at: waiting.retry_at,
+            waiting: waiting.clone(),
             stands_back: self.standing_back.contains(&(waiting.retry_at, waiting.job.id)),
         };
-        let placed = |(&_, (node, waiting)): (&JobId, &(NodeId, Waiting))| Placed {
-            job: waiting.job.clone(),
-            node: *node,
-            attempts: waiting.attempts,
-            retry_at: waiting.retry_at,
-        };
+        let placed =
+            |(node, waiting): &(NodeId, Waiting)| Placed { waiting: waiting.clone(), node: *node };
         let larges = self.queue(Shape::Large).map(queued);
         State {
             config: self.config.clone(),
             nodes: self.nodes.clone(),
             waiting: larges.chain(self.queue(Shape::Small).map(queued)).collect(),
-            placed: self.placed.iter().map(placed).collect(),
+            placed: self.placed.values().map(placed).collect(),
             foreign: self.foreign.clone(),
             elsewhere: self.elsewhere,
         }
@@ -87,22 +71,17 @@ impl Pool {
     pub fn from_state(state: State) -> Result<Self, ConfigError> {
         let mut pool = Self::new(state.config)?;
         pool.nodes = state.nodes;
-        for Queued { job, attempts, retry_at, stands_back } in state.waiting {
+        for Queued { waiting, stands_back } in state.waiting {
             // Whether it stands back was settled at the time of the last decision.
             let settled = if stands_back { Millis::default() } else { Millis(u64::MAX) };
-            pool.wait(Waiting { job, attempts, retry_at }, settled);
+            pool.wait(waiting, settled);
         }
-        for Placed { job, node, attempts, retry_at } in state.placed {
-            pool.placed.insert(job.id, (node, Waiting { job, attempts, retry_at }));
+        for Placed { waiting, node } in state.placed {
+            pool.placed.insert(waiting.job.id, (node, waiting));
         }
         pool.foreign = state.foreign;
         pool.elsewhere = state.elsewhere;
         pool.charge_all();
         Ok(pool)
-    }
-
-    /// How many waiting jobs are not admitted before a certain time, as of the last decision.
-    pub fn standing_back(&self) -> usize {
-        self.standing_back.len()
     }
 }

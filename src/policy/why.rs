@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, Millis, Node, NodeId, Phase, Pool, Shape, TenantId, Waiting};
+use super::{JobId, Millis, Node, NodeId, Phase, Pool, Shape, TenantId, UnreserveReason, Waiting};
 
 /// The rule that holds a waiting job, with the facts that it rests on.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
@@ -15,6 +15,8 @@ pub enum Wait {
         until: Millis,
         /// How many failed.
         attempts: u32,
+        /// Where the last one was, and why it was taken back.
+        last: Option<(NodeId, UnreserveReason)>,
     },
     /// Its tenant holds as many GPUs as it may.
     Quota {
@@ -24,6 +26,13 @@ pub enum Wait {
         held: u32,
         /// GPUs allowed.
         most: u32,
+    },
+    /// Its tenant may hold more GPUs, and not all that it waits for: its jobs go in order.
+    QuotaTurn {
+        /// The tenant.
+        tenant: TenantId,
+        /// The first of its jobs, of those that ask for something else, that goes before.
+        earlier: JobId,
     },
     /// No node of the pool can take it as things are; it closes no gate.
     NoNodeFits(NoFit),
@@ -50,10 +59,15 @@ pub enum Wait {
         /// When the wave ends at the latest.
         latest_end: Option<Millis>,
     },
-    /// A large: nodes that could be emptied are held by larges, or kept open for smalls.
+    /// A large: the nodes that could be emptied are held by larges.
     NodesHeld {
         /// Nodes that a large holds.
         exclusive: u32,
+    },
+    /// A large: the nodes that it could have are kept open for smalls.
+    KeptOpen {
+        /// How many nodes are to stay open.
+        keep: u32,
     },
     /// A small: the free GPUs are behind gates closed for larges.
     GateClosed {
@@ -129,15 +143,21 @@ impl Pool {
             return Some(Wait::Paused);
         }
         if waiting.retry_at > now {
-            return Some(Wait::BackingOff { until: waiting.retry_at, attempts: waiting.attempts });
+            let Waiting { retry_at: until, attempts, taken_back: last, .. } = *waiting;
+            return Some(Wait::BackingOff { until, attempts, last });
         }
         if !self.could_fit(job) {
             return Some(Wait::NoNodeFits(self.no_fit(waiting)));
         }
         if !self.within_quota(job) {
             let most = self.config.quotas.get(&job.tenant).copied().unwrap_or(u32::MAX);
-            let held = self.tenant_gpus(job.tenant);
-            return Some(Wait::Quota { tenant: job.tenant, held, most });
+            let (tenant, held) = (job.tenant, self.tenant_gpus(job.tenant));
+            let turn = self.before_in_quota(job, most).min_by_key(|earlier| earlier.queue_key());
+            let room = held.saturating_add(self.asked(job.shape)) <= most;
+            return Some(match turn.filter(|_| room) {
+                Some(earlier) => Wait::QuotaTurn { tenant, earlier: earlier.id },
+                None => Wait::Quota { tenant, held, most },
+            });
         }
         None
     }
@@ -186,6 +206,9 @@ impl Pool {
         let ahead = self.ahead(job.id).unwrap_or_default();
         if first != job.id && ahead > 0 {
             return Wait::Behind { ahead, first };
+        }
+        if self.awaits_an_open_node(job) {
+            return Wait::KeptOpen { keep: self.config.keep_open };
         }
         let held = self.nodes.values().filter(|n| matches!(n.phase, Phase::Exclusive(_))).count();
         Wait::NodesHeld { exclusive: u32::try_from(held).unwrap_or(u32::MAX) }

@@ -300,7 +300,7 @@ fn case_14_keep_open_leaves_the_last_open_node_to_smalls() {
          2 | done s1..s8       | s9 to n1
          3 | done s9           |",
     );
-    assert_eq!(timeline.why("B"), Some(Wait::NodesHeld { exclusive: 1 }));
+    assert_eq!(timeline.why("B"), Some(Wait::KeptOpen { keep: 1 }));
     timeline.play(
         "9  | small t1          | t1 to n1
          10 | done A            | n0 owes NoSmallWaits; B to n0",

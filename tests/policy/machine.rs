@@ -2,12 +2,15 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use sluice::explain::NameTable;
+use sluice::journal::Recorder;
 use sluice::policy::{
     Config, Decision, Fits, GpuSet, Input, Job, JobId, Kind, Millis, Node, NodeId, NodeSpec,
     Outcome, Phase, Pool, Shape, Stage, TenantId,
 };
 
 use super::model::{Deed, Grip, Model, ModelJob, ModelPhase, Place};
+use super::records::replays;
 use super::timeline::{examine, restore};
 use super::transitions::{Arrival, Transition, config, history};
 
@@ -17,12 +20,14 @@ struct Machine {
     model: Model,
     now: u64,
     next_id: u64,
+    recorder: Recorder,
 }
 
 impl Machine {
     fn new(config: &Config, nodes: u32) -> Self {
         let pool = Pool::new(config.clone()).unwrap();
-        let mut machine = Self { pool, model: Model::new(config.clone()), now: 0, next_id: 1 };
+        let (model, recorder) = (Model::new(config.clone()), Recorder::unbounded("default"));
+        let mut machine = Self { pool, model, now: 0, next_id: 1, recorder };
         let appear = |id| Transition::AddNode { id, small: false };
         machine.play(&(0..nodes).map(appear).collect::<Vec<_>>());
         machine
@@ -52,7 +57,8 @@ impl Machine {
         for input in &inputs {
             self.tell_model(input);
         }
-        let decided = self.pool.step(inputs, Millis(self.now));
+        let (now, nobody) = (Millis(self.now), NameTable::default());
+        let decided = self.recorder.step(&mut self.pool, inputs, now, &nobody);
         let expected = self.model.decide();
         let deeds: Vec<Deed> = decided.iter().filter_map(deed).collect();
         assert_eq!(deeds, expected, "at {}", self.now);
@@ -295,12 +301,21 @@ impl Machine {
             .flat_map(|shape| self.pool.queue(shape))
             .map(|waiting| Input::Queued(Box::new(waiting.job.clone())))
             .collect();
+        self.replay();
+        self.recorder = Recorder::unbounded("default");
         self.pool = restore(&self.pool);
         // Who stood back may be admitted at once: the ledger does not know of it.
         self.model.restart();
         let decided = self.pool.step(waiting, Millis(self.now));
         let deeds: Vec<Deed> = decided.iter().filter_map(deed).collect();
         assert_eq!(deeds, self.model.decide(), "after a restart at {}", self.now);
+    }
+
+    /// Its records, decided again, are the same.
+    fn replay(&mut self) {
+        let nobody = NameTable::default();
+        let snapshot = self.recorder.snapshot(&self.pool, Millis(self.now), &nobody);
+        replays(&snapshot.lines());
     }
 
     fn compare(&self) {
@@ -429,5 +444,6 @@ proptest! {
             machine.pass(seconds * 1_000);
             machine.play(&transitions);
         }
+        machine.replay();
     }
 }

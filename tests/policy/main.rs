@@ -6,6 +6,7 @@
 mod bounds;
 mod bounds_long;
 mod corner_cases;
+mod explained;
 mod faults;
 mod machine;
 mod many_nodes;
@@ -14,6 +15,7 @@ mod one_node;
 mod plain;
 mod promises;
 mod quotas;
+mod records;
 mod restarts;
 mod timeline;
 mod transitions;

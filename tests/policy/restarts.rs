@@ -85,7 +85,7 @@ fn a_promise_whose_pod_was_deleted_while_nobody_watched_is_given_up() {
     timeline.play("0 | large A | A to n0");
     let ledger = timeline.pool.nodes().clone();
     let counters = *timeline.pool.counters_elsewhere();
-    timeline.pool = Pool::restore(Config::default(), ledger, [], counters).unwrap();
+    timeline.replace(Pool::restore(Config::default(), ledger, [], counters).unwrap());
     timeline.play(
         "1  | small s1       |
          30 | tick           | A off n0 Expired until 30; n0 owes NoLargeWaits; s1 to n0",

@@ -25,19 +25,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sluice::explain::NameTable;
+use sluice::journal::Recorder;
 use sluice::policy::invariants::check_node;
 use sluice::policy::{
     Config, Decision, Fits, GpuSet, Input, Job, JobId, Kind, Millis, NodeId, NodeSpec, Outcome,
     Phase, Pool, Shape, TenantId, Wait,
 };
 
-/// A pool, its names, and how far its history has come.
+use super::records::replays;
+
+/// A pool, its names, its records, and how far its history has come.
 pub(crate) struct Timeline {
     pub(crate) pool: Pool,
     pub(crate) now: Millis,
     /// What the last line told the pool, and what was decided.
     pub(crate) last: (Vec<Input>, Vec<Decision>),
     names: BTreeMap<String, JobId>,
+    recorder: Recorder,
     slow: bool,
     /// The world itself broke an invariant: from there on it cannot be required to hold.
     broken_by_the_world: bool,
@@ -71,6 +76,7 @@ impl Timeline {
             now: Millis(0),
             last: (Vec::new(), Vec::new()),
             names: BTreeMap::new(),
+            recorder: Recorder::unbounded("default"),
             slow: false,
             broken_by_the_world: false,
         }
@@ -97,7 +103,23 @@ impl Timeline {
             self.start_admitted(&decided);
             self.last = (inputs, decided);
         }
+        replays(&self.records());
         self
+    }
+
+    /// What was told and decided since the last restart, as records.
+    pub(crate) fn records(&mut self) -> String {
+        let names = self.table();
+        self.recorder.snapshot(&self.pool, self.now, &names).lines()
+    }
+
+    /// The names as a controller knows them.
+    pub(crate) fn table(&self) -> NameTable {
+        NameTable {
+            pods: self.names.iter().map(|(name, &job)| (job, format!("team/{name}"))).collect(),
+            nodes: self.pool.nodes().keys().map(|&id| (id, place(id))).collect(),
+            namespaces: (0..9).map(|n| (TenantId(n), format!("team-{n}"))).collect(),
+        }
     }
 
     /// Wake-ups before the next line must find nothing to decide: the table would have said so.
@@ -132,7 +154,8 @@ impl Timeline {
 
     fn step(&mut self, inputs: Vec<Input>) -> Vec<Decision> {
         let after_a_restart = self.restored(inputs.clone());
-        let decided = self.pool.step(inputs, self.now);
+        let names = self.table();
+        let decided = self.recorder.step(&mut self.pool, inputs, self.now, &names);
         if let Some(restored) = after_a_restart {
             assert_eq!(restored, decided, "a restored pool decides otherwise at {}", self.now);
         }
@@ -173,9 +196,15 @@ impl Timeline {
             .flat_map(|shape| self.pool.queue(shape))
             .map(|waiting| Input::Queued(Box::new(waiting.job.clone())))
             .collect();
-        self.pool = restore(&self.pool);
+        self.replace(restore(&self.pool));
         assert_eq!(self.pool.step(waiting, self.now), [], "a restart decides nothing");
         self
+    }
+
+    /// Another process goes on, with what it knows.
+    pub(crate) fn replace(&mut self, pool: Pool) {
+        self.pool = pool;
+        self.recorder = Recorder::unbounded("default");
     }
 
     pub(crate) fn id(&mut self, name: &str) -> JobId {

@@ -1,6 +1,8 @@
 //! Why a job waits and until when at the latest.
 
-use sluice::policy::{Basis, Bound, Config, Millis, NoFit, NodeId, Shape, TenantId, Wait};
+use sluice::policy::{
+    Basis, Bound, Config, Millis, NoFit, NodeId, Shape, TenantId, UnreserveReason, Wait,
+};
 
 use super::timeline::{Timeline, limits, play};
 
@@ -39,7 +41,8 @@ fn backing_off() {
          1 | refuse s1 | s1 off n0 BindFailed until 6",
     );
     let until = Millis::from_secs(6);
-    assert_eq!(timeline.why("s1"), Some(Wait::BackingOff { until, attempts: 1 }));
+    let last = Some((NodeId(0), UnreserveReason::BindFailed));
+    assert_eq!(timeline.why("s1"), Some(Wait::BackingOff { until, attempts: 1, last }));
 }
 
 #[test]
@@ -249,7 +252,7 @@ fn larges_have_no_figure_where_every_node_is_kept_open() {
     let config = Config { keep_open: 1, ..limits(10, 50) };
     let mut timeline = play(&config, 1, "0 | large A limit=50 |");
     assert_eq!(bound(&mut timeline, "A").basis, Basis::HeldBack);
-    assert_eq!(timeline.why("A"), Some(Wait::NodesHeld { exclusive: 0 }));
+    assert_eq!(timeline.why("A"), Some(Wait::KeptOpen { keep: 1 }));
 }
 
 #[test]

@@ -1,0 +1,255 @@
+//! Records: whatever happens is recorded, and decided again the same; what is different is named.
+
+use sluice::explain::NameTable;
+use sluice::journal::{self, Kind, Played, Record, Recorder};
+use sluice::policy::{
+    Config, Decision, Fits, GpuSet, Input, Job, JobId, Millis, NodeId, NodeSpec, Outcome, Pool,
+    Shape, TenantId,
+};
+
+use super::timeline::{limits, play};
+
+/// Replays records and asserts that they are whole, and that every decision is the same to the
+/// byte.
+pub(crate) fn replays(text: &str) {
+    let (records, faults) = journal::read("records", text.as_bytes());
+    assert_eq!(faults, []);
+    let played = journal::replay("records", &records, faults, None);
+    assert!(played.is_same(), "{played}");
+    let lines: Vec<&str> = text.lines().collect();
+    let mut pool = None;
+    for (number, record) in records {
+        let line = lines[usize::try_from(number).unwrap() - 1];
+        let is = match record.is {
+            Kind::State(state) => {
+                pool = Some(Pool::from_state((*state).clone()).unwrap());
+                Kind::State(state)
+            }
+            Kind::Step { inputs, .. } => {
+                let pool = pool.as_mut().unwrap();
+                let decisions = pool.step(inputs.clone(), Millis(record.now_ms));
+                Kind::Step { inputs, decisions }
+            }
+        };
+        assert_eq!(Record { is, ..record }.line(), line);
+    }
+}
+
+fn replay(text: &str) -> Played {
+    let (records, faults) = journal::read("day.jsonl", text.as_bytes());
+    journal::replay("day.jsonl", &records, faults, None)
+}
+
+/// A day with a drain, a wave, a quota, a refused binding and a foreign pod.
+fn day() -> String {
+    let mut timeline = play(
+        &limits(100, 500),
+        1,
+        "0  | small s1..s8 limit=100       | s1..s8 to n0
+         1  | large A,B limit=500          | n0 drains for A until 100
+         2  | small t1..t9 limit=90        |
+         50 | done s1..s8                  | A to n0
+         60 | done A                       | n0 owes Wave; t1..t8 waves to n0; n0 waves 8 before B
+         70 | done t1..t8                  | B to n0",
+    );
+    timeline.records()
+}
+
+#[test]
+fn the_same_code_decides_the_same() {
+    let played = replay(&day());
+    assert!(played.is_same());
+    let extent = played.pools["default"];
+    // Eighteen pods were admitted, bound and started; each line of the table is a step.
+    assert_eq!((extent.steps, extent.passed_over, extent.states), (10, 0, 1));
+    assert_eq!(
+        played.to_string(),
+        "day.jsonl: pool default: 10 steps with 72 inputs and 21 decisions, 1 m 10 s from \
+         1970-01-01 00:00:00 UTC: the same decisions. 1 state on the way compared.\n"
+    );
+}
+
+#[test]
+fn another_setting_is_noticed_where_it_first_matters() {
+    let changed = day().replacen("\"wave_size\":8", "\"wave_size\":3", 1);
+    let played = replay(&changed);
+    assert_eq!(played.differences.len(), 1, "{played}");
+    let text = played.to_string();
+    let expected = [
+        "this code decides otherwise. 3 steps after that not compared.",
+        "day.jsonl:8: pool default, step 7 at 60000 ms: decision 5 is another one",
+        "  recorded: Reserved team/t4: GPU 3 of node n0 is reserved for this pod. {\"Reserved\"",
+        "  now:      WaveStarted team/B: A wave of 3 small pods starts on node n0; team/B is next",
+    ];
+    for part in expected {
+        assert!(text.contains(part), "{part}\nnot in\n{text}");
+    }
+}
+
+#[test]
+fn another_state_is_noticed_though_the_decisions_are_the_same() {
+    let text = day();
+    let last = text.lines().last().unwrap();
+    let changed = last.replacen("\"completed\":16", "\"completed\":17", 1);
+    assert_ne!(changed, last);
+    let played = replay(&text.replace(last, &changed));
+    assert_eq!(
+        played.to_string().lines().skip(1).collect::<Vec<_>>(),
+        [
+            "day.jsonl:12: pool default, step 10 at 70000 ms: the same decisions lead to another \
+             state, first in nodes.0.counters.small.completed",
+            "  recorded: 17",
+            "  now:      16",
+        ]
+    );
+}
+
+#[test]
+fn what_cannot_be_replayed_is_named_with_its_line() {
+    let text = day();
+    let lines: Vec<&str> = text.lines().collect();
+    let faults = |text: String| -> Vec<String> {
+        replay(&text).faults.iter().map(ToString::to_string).collect()
+    };
+    let without = |skip: usize| {
+        let kept = lines.iter().enumerate().filter(|&(at, _)| at != skip);
+        kept.map(|(_, line)| format!("{line}\n")).collect::<String>()
+    };
+    let cut = &text[..text.len() - 40];
+    let cases: [(&str, String, &str); 9] = [
+        ("empty", String::new(), "day.jsonl:1: found no record at all; allowed: lines that begin"),
+        ("cut off", cut.to_owned(), "day.jsonl:12: found only the beginning of a record: {\"v\":1"),
+        ("no JSON", format!("hello\n{text}"), "day.jsonl:1: found no JSON object: expected value"),
+        (
+            "of tomorrow",
+            text.replacen("\"v\":1", "\"v\":2", 1),
+            "day.jsonl:1: found a record of \
+          version 2; allowed: version 1, which is what sluice",
+        ),
+        ("no version", text.replacen("\"v\":1,", "", 1), "day.jsonl:1: found a record without"),
+        (
+            "of what ran",
+            "{\"event\":\"node\"}\n".to_owned(),
+            "day.jsonl:1: found a record of what ran",
+        ),
+        (
+            "a new fact",
+            text.replacen("\"Bound\"", "\"Warmed\"", 1),
+            "day.jsonl:3: found unknown \
+          variant `Warmed`",
+        ),
+        (
+            "a step is missing",
+            without(4),
+            "day.jsonl:5: found step 5 of pool default; allowed: step 4",
+        ),
+        (
+            "no state",
+            without(0),
+            "day.jsonl:1: found step 1 of pool default; allowed: a record of \
+          the pool's state before",
+        ),
+    ];
+    for (name, text, expected) in cases {
+        let found = faults(text);
+        assert!(found.first().is_some_and(|f| f.starts_with(expected)), "{name}: {found:#?}");
+    }
+}
+
+#[test]
+fn an_unknown_setting_is_not_read_as_if_there_were_none() {
+    let changed = day().replacen("\"paused\":false", "\"paused\":false,\"hurry\":true", 1);
+    let faults = replay(&changed).faults;
+    assert!(faults[0].found.contains("unknown field `hurry`"), "{faults:#?}");
+}
+
+fn small(id: u64) -> Input {
+    Input::Queued(Box::new(Job {
+        id: JobId(id),
+        shape: Shape::Small,
+        priority: 0,
+        created: Millis(id),
+        limit: Some(Millis::from_secs(60)),
+        tenant: TenantId(0),
+        fits: Fits::Any,
+    }))
+}
+
+fn one_gpu() -> (Pool, Input) {
+    let config = Config { gpus_per_node: 1, wave_size: 1, ..Config::default() };
+    let gpus = GpuSet::first(1);
+    let spec = NodeSpec { gpus, healthy: gpus, schedulable: true };
+    (Pool::new(config).unwrap(), Input::NodeChanged { node: NodeId(0), spec })
+}
+
+#[test]
+fn a_step_without_news_counts_where_the_clock_steps_back() {
+    let (mut pool, node) = one_gpu();
+    let (mut recorder, nobody) = (Recorder::unbounded("p"), NameTable::default());
+    let mut step =
+        |inputs, second| recorder.step(&mut pool, inputs, Millis::from_secs(second), &nobody);
+    step(vec![node, small(1)], 0);
+    step(vec![Input::BindFailed { job: JobId(1) }, small(2)], 1);
+    // The first stands back until 6 and is ready at 7, which is not recorded by itself.
+    assert_eq!(step(vec![], 7), []);
+    let released = Input::Released { job: JobId(2), outcome: Outcome::Completed };
+    let decided = step(vec![released], 3);
+    assert!(matches!(decided[..], [Decision::Reserved { job: JobId(1), .. }]), "{decided:?}");
+    let text = recorder.snapshot(&pool, Millis::from_secs(3), &nobody).lines();
+    replays(&text);
+    assert!(text.contains("\"now_ms\":7000,\"is\":{\"step\":{\"inputs\":[],\"decisions\":[]"));
+}
+
+#[test]
+fn steps_without_news_are_not_written() {
+    let (mut pool, node) = one_gpu();
+    let (mut recorder, nobody) = (Recorder::unbounded("p"), NameTable::default());
+    recorder.step(&mut pool, vec![node], Millis(0), &nobody);
+    let before = recorder.bytes();
+    for second in 1..100 {
+        recorder.step(&mut pool, vec![], Millis::from_secs(second), &nobody);
+    }
+    assert_eq!(recorder.bytes(), before);
+}
+
+#[test]
+fn memory_is_bounded_and_what_is_kept_can_be_replayed() {
+    const MOST: usize = 20_000;
+    let (mut pool, node) = one_gpu();
+    let (mut recorder, nobody) = (Recorder::new("p", MOST), NameTable::default());
+    recorder.step(&mut pool, vec![node], Millis(0), &nobody);
+    for id in 1..=500 {
+        let (come, go) = (Millis(2 * id), Millis(2 * id + 1));
+        recorder.step(&mut pool, vec![small(id)], come, &nobody);
+        let released = Input::Released { job: JobId(id), outcome: Outcome::Completed };
+        recorder.step(&mut pool, vec![released], go, &nobody);
+        assert!(recorder.bytes() <= MOST, "{} bytes", recorder.bytes());
+    }
+    let text = recorder.snapshot(&pool, Millis(1_001), &nobody).lines();
+    replays(&text);
+    let steps = replay(&text).pools["p"].steps;
+    assert!((20..500).contains(&steps), "{steps} steps");
+}
+
+#[test]
+fn a_state_that_is_too_large_is_not_kept_and_the_snapshot_has_it_all_the_same() {
+    let (mut pool, node) = one_gpu();
+    let (mut recorder, nobody) = (Recorder::new("p", 1_000), NameTable::default());
+    recorder.step(&mut pool, vec![node], Millis(0), &nobody);
+    recorder.step(&mut pool, (1..=100).map(small).collect(), Millis(1), &nobody);
+    recorder.step(&mut pool, vec![small(101)], Millis(2), &nobody);
+    assert!(recorder.bytes() <= 1_000);
+    let text = recorder.snapshot(&pool, Millis(2), &nobody).lines();
+    replays(&text);
+    assert_eq!(text.lines().count(), 1);
+    assert!(text.contains("\"id\":101"));
+}
+
+#[test]
+fn nothing_is_kept_where_nothing_may_be() {
+    let (mut pool, node) = one_gpu();
+    let (mut recorder, nobody) = (Recorder::new("p", 0), NameTable::default());
+    recorder.step(&mut pool, vec![node, small(1)], Millis(0), &nobody);
+    assert_eq!(recorder.bytes(), 0);
+    replays(&recorder.snapshot(&pool, Millis(0), &nobody).lines());
+}
