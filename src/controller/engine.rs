@@ -20,6 +20,7 @@ use tracing::{debug, error, info, warn};
 
 use super::calls::{Call, Calls};
 use super::catch_up::catch_up;
+use super::debug::Ask;
 use super::pools::PoolState;
 use super::publish::Publisher;
 use super::view::View;
@@ -129,6 +130,7 @@ impl<'a> Engine<'a> {
                         return start_over;
                     }
                 }
+                Some(ask) = self.context.desk.next() => self.hand_over(ask),
                 () = tokio::time::sleep(wake) => {}
             }
             while let Some(done) = self.calls.try_next() {
@@ -136,6 +138,15 @@ impl<'a> Engine<'a> {
                     return start_over;
                 }
             }
+        }
+    }
+
+    /// Answers whoever wants to see the pools' records.
+    fn hand_over(&mut self, ask: Ask) {
+        let now = self.context.clock.now();
+        let snapshots = self.pools.values_mut().filter_map(|pool| pool.snapshot(now)).collect();
+        if ask.send(snapshots).is_err() {
+            debug!("nobody waits for the snapshot any more");
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod calls;
 mod catch_up;
+pub mod debug;
 mod engine;
 pub mod lease;
 mod pools;
@@ -22,12 +23,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use axum::Router;
 use kube::{Client, Config};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use self::debug::Desk;
 use self::lease::{Campaign, Leadership};
 use self::stores::{StoreError, Stores};
 use crate::admin::{self, Check, Readiness};
@@ -41,6 +44,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long the tasks may take to end once they are told to; below a pod's usual grace period of
 /// 30 s, with room for the lease.
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// One mebibyte, in bytes.
+const MIB: usize = 1 << 20;
 /// How often stores that are not complete are complained of.
 const SYNC_REPORT: Duration = Duration::from_secs(15);
 
@@ -54,6 +59,13 @@ pub struct Args {
     /// Where `/healthz`, `/readyz` and `/metrics` are answered.
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub health_address: SocketAddr,
+    /// Where `/debug/snapshot` is answered. Only a loopback address: a snapshot names every pod.
+    #[arg(long, default_value = "127.0.0.1:10263", value_parser = loopback)]
+    pub debug_address: SocketAddr,
+    /// How many MiB of each pool's newest inputs and decisions are kept for a snapshot; 0 keeps
+    /// none, and a snapshot is the state alone.
+    #[arg(long, value_name = "MIB", default_value_t = 16)]
+    pub record_mib: u16,
     /// Namespace that Sluice runs in, and of the lease by which the replicas agree on a leader. By default that of the
     /// kubeconfig or of the service account.
     #[arg(long, env = "POD_NAMESPACE")]
@@ -109,6 +121,10 @@ pub struct Context {
     pub clock: Clock,
     /// The figures.
     pub metrics: Metrics,
+    /// Where snapshots are asked for.
+    pub desk: Desk,
+    /// How many bytes of records of each pool are kept.
+    pub record_bytes: usize,
 }
 
 /// Runs until `stop` is cancelled or a task ends.
@@ -135,7 +151,20 @@ pub async fn run(args: Args, stop: CancellationToken) -> Result<(), Error> {
     let mut candidate = Candidate::start(campaign);
     tasks.follow_leadership(leadership.clone(), metrics.clone());
     let clock = Clock::system();
-    let context = Context { client, namespace, stores, leadership, clock, metrics };
+    let desk = Desk::default();
+    let listener = listen(args.debug_address).await?;
+    tasks.serve("debug", listener, debug::router(desk.clone(), leadership.clone()));
+    let record_bytes = usize::from(args.record_mib) * MIB;
+    let context = Context {
+        client,
+        namespace,
+        stores,
+        leadership,
+        clock,
+        metrics,
+        desk,
+        record_bytes,
+    };
     tasks.spawn("engine", |stop| decide(context, stop));
 
     let result = tokio::select! {
@@ -221,13 +250,15 @@ impl Tasks {
     }
 
     fn serve_health(&mut self, listener: TcpListener, readiness: Readiness, registry: Registry) {
-        let router = admin::router(readiness, registry.into());
-        self.spawn("health", |stop| async { Ok(admin::serve(listener, router, stop).await?) });
+        self.serve("health", listener, admin::router(readiness, registry.into()));
     }
 
     fn serve_extender(&mut self, listener: TcpListener, extender: Extender) {
-        let router = extender.router();
-        self.spawn("extender", |stop| async { Ok(admin::serve(listener, router, stop).await?) });
+        self.serve("extender", listener, extender.router());
+    }
+
+    fn serve(&mut self, name: &'static str, listener: TcpListener, router: Router) {
+        self.spawn(name, |stop| async { Ok(admin::serve(listener, router, stop).await?) });
     }
 
     /// Keeps the check of the stores, and says which are missing as long as some are.

@@ -13,6 +13,7 @@ use super::records::Records;
 use super::view::View;
 use crate::api::{GpuPool, GpuPoolStatus};
 use crate::clock::instant;
+use crate::journal::{Recorder, Snapshot};
 use crate::metrics::{GpuLabel, Metrics, PhaseLabel, PoolLabel, ShapeLabel, ShapeValue};
 use crate::policy::{Config, Decision, Millis, NodeId, Pool, Shape};
 use crate::translate::members::Members;
@@ -52,6 +53,7 @@ pub(super) struct PoolState {
 struct Run {
     pool: Pool,
     known: Known,
+    recorder: Recorder,
 }
 
 impl PoolState {
@@ -77,7 +79,10 @@ impl PoolState {
         self.troubles.claimed_elsewhere.clone_from(&members.claimed_elsewhere);
         if self.run.is_none() {
             match restore(&world) {
-                Ok((pool, known)) => self.run = Some(Run { pool, known }),
+                Ok((pool, known)) => {
+                    let recorder = Recorder::new(name, context.record_bytes);
+                    self.run = Some(Run { pool, known, recorder });
+                }
                 Err(error) => {
                     let text = error.to_string();
                     if self.troubles.not_restored.as_ref() != Some(&text) {
@@ -122,10 +127,10 @@ impl PoolState {
     /// Tells the policy what is new and takes its decisions. Returns how many of them will never
     /// be published, for want of room.
     pub(super) fn step(&mut self, world: &World) -> u64 {
-        let Some(Run { pool, known }) = &mut self.run else { return 0 };
+        let Some(Run { pool, known, recorder }) = &mut self.run else { return 0 };
         known.learn(world, pool);
         let inputs = diff(world, pool, known);
-        if !inputs.is_empty() {
+        if !inputs.is_empty() && tracing::enabled!(tracing::Level::DEBUG) {
             let text = serde_json::to_string(&inputs).unwrap_or_default();
             debug!(pool = world.name, now = world.now.0, inputs = text, "step");
         }
@@ -139,11 +144,8 @@ impl PoolState {
             pool.nodes().iter().filter_map(|(&id, node)| Some((id, *node.gate()?))).collect();
         let since = self.stepped_at.replace(world.now).unwrap_or(world.now);
         self.idle_gpu_ms += idle_behind_gates(pool, world.now.since(since));
-        let decisions = pool.step(inputs.clone(), world.now);
+        let decisions = recorder.step(pool, inputs.clone(), world.now, &known.ids);
         for decision in &decisions {
-            if let Decision::Unreserved { job, node, reason, .. } = *decision {
-                known.taken_back.insert(job, (node, reason));
-            }
             if let Decision::Refused { .. } = decision {
                 self.troubles.refused_commits += 1;
             }
@@ -159,7 +161,7 @@ impl PoolState {
 
     /// Says which agents can no longer be relied upon, and which can again.
     fn agents_changed(&mut self, world: &World) -> u64 {
-        let Some(Run { pool, known }) = &self.run else { return 0 };
+        let Some(Run { pool, known, .. }) = &self.run else { return 0 };
         let mut untold = 0;
         self.agents_told.retain(|id, _| known.agents.contains_key(id));
         for (&id, word) in &known.agents {
@@ -175,7 +177,7 @@ impl PoolState {
 
     /// What is to be written now.
     pub(super) fn plan(&mut self, world: &World, off_limits: &BTreeSet<Target>) -> Plan {
-        let Some(Run { pool, known }) = &self.run else { return Plan::default() };
+        let Some(Run { pool, known, .. }) = &self.run else { return Plan::default() };
         let plan = plan::plan(world, pool, known, off_limits, &mut self.memory);
         self.dirty = plan
             .actions
@@ -189,6 +191,12 @@ impl PoolState {
         plan
     }
 
+    /// What was told and decided last, and the state now.
+    pub(super) fn snapshot(&mut self, now: Millis) -> Option<Snapshot> {
+        let Run { pool, known, recorder } = self.run.as_mut()?;
+        Some(recorder.snapshot(pool, now, &known.ids))
+    }
+
     /// When the pool must be looked at again without anything new.
     pub(super) fn next_wakeup(&self, now: Millis) -> Option<Millis> {
         let run = self.run.as_ref()?;
@@ -197,7 +205,7 @@ impl PoolState {
 
     /// The status to write, if the object shows another one and enough time has passed.
     pub(super) fn status_due(&mut self, world: &World, metrics: &Metrics) -> Option<GpuPoolStatus> {
-        let Run { pool, known } = self.run.as_ref()?;
+        let Run { pool, known, .. } = self.run.as_ref()?;
         let waited = self.status_at.map_or(Duration::MAX, |at| at.elapsed());
         if waited < STATUS_EVERY {
             return None;

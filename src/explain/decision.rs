@@ -108,6 +108,9 @@ const fn due(credit: Credit) -> &'static str {
         Credit::NoLargeWaits => "no other waits, small pods are served as they come",
         Credit::NoSmallWaits => "no small pod waits, the next whole-node pod may start",
         Credit::OtherNodeOpen => "small pods are served on another node meanwhile",
+        Credit::OtherNodeNext => {
+            "another node is in its wave or drains, and one at a time is enough"
+        }
         Credit::TurnContinues => "the turn of the whole-node pods goes on",
         Credit::NodeUnfit => "the node takes no new work",
     }

@@ -9,10 +9,12 @@ pub mod hold;
 pub mod json;
 pub mod names;
 pub mod need;
+pub mod outside;
 pub mod text;
 pub mod wait;
 
 pub use names::{NameTable, Names, Words};
+pub use outside::Outside;
 
 use crate::policy::{Config, Explanation, Holds, Shape, Standing, Waits};
 

@@ -51,6 +51,17 @@ pub struct Waits {
     pub changes: Vec<Change>,
 }
 
+impl Waits {
+    /// Takes what the job was told before for its latest start.
+    pub fn promised(&mut self, told: Bound) {
+        if let Basis::Outlasted(_) = self.bound.basis {
+            self.bound.latest_start = told.latest_start;
+        } else {
+            self.bound = told;
+        }
+    }
+}
+
 /// A job that has GPUs.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 pub struct Holds {

@@ -132,11 +132,6 @@ impl Scene {
         self.known.note(&inputs, &self.world, &self.pool);
         let decisions = self.pool.step(inputs.clone(), self.world.now);
         self.known.promises.note(&self.pool, &inputs, &decisions, self.world.now);
-        for decision in &decisions {
-            if let Decision::Unreserved { job, node, reason, .. } = *decision {
-                self.known.taken_back.insert(job, (node, reason));
-            }
-        }
         self.known.tidy(&self.world, &self.pool);
         decisions
     }

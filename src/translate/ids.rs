@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::PodFacts;
 use super::pod::SEQUENCE_END;
 use crate::api::PodRef;
+use crate::explain::Names;
 use crate::policy::{JobId, NodeId, TenantId};
 
 /// Numbers of foreign pods start here, far above every sequence number.
@@ -41,6 +42,20 @@ impl Default for Ids {
             next_node: 0,
             tenants: BTreeMap::new(),
         }
+    }
+}
+
+impl Names for Ids {
+    fn job(&self, job: JobId) -> Option<String> {
+        self.pod(job).map(|who| format!("{}/{}", who.namespace, who.name))
+    }
+
+    fn node(&self, node: NodeId) -> Option<String> {
+        self.node_name(node).map(str::to_owned)
+    }
+
+    fn tenant(&self, tenant: TenantId) -> Option<String> {
+        self.tenant_name(tenant).map(str::to_owned)
     }
 }
 

@@ -8,9 +8,10 @@ use super::agents::AgentWord;
 use super::text::Words;
 use super::time::spoken;
 use crate::api::PodRef;
+use crate::explain;
+use crate::explain::names::gpus;
 use crate::policy::{
-    BoundMoved, Cause as Moved, Credit, Decision, Gate, Input, JobId, NodeId, OpenReason, Outcome,
-    Shape,
+    BoundMoved, Cause as Moved, Decision, Gate, Input, JobId, NodeId, Outcome, Shape,
 };
 
 /// One decision, or one fact that changes who holds GPUs, with the names of what it is about.
@@ -81,51 +82,20 @@ pub const BYPASSED: &str = "Bypassed";
 /// A decision in words. Must be called while the names of its jobs are known. `gates` are those
 /// that were closed before it.
 pub fn decided(decision: &Decision, words: &Words<'_>, gates: &BTreeMap<NodeId, Gate>) -> Record {
-    let (node, job) = about(decision);
-    let (reason, message, tone) = match decision {
-        Decision::Reserved { node, gpus, .. } => {
-            ("Reserved", words.reserved(*node, *gpus), Tone::Normal)
-        }
-        Decision::Unreserved { .. } => unreserved(decision, words),
-        Decision::GateClosed { .. }
+    let (node, job) = decision.about();
+    let (reason, message) = explain::decision::decided(decision, &words.plain());
+    let tone = match decision {
+        Decision::Reserved { .. }
+        | Decision::GateClosed { .. }
         | Decision::GateRetargeted { .. }
-        | Decision::GateOpened { .. } => gate(decision, words),
-        Decision::CreditSettled { node, credit } => {
-            let message =
-                format!("A whole-node pod ended on node {}: {}.", words.node(*node), due(*credit));
-            ("LargeEnded", message, Tone::Normal)
-        }
-        Decision::WaveStarted { node, admitted, next } => {
-            let message = format!(
-                "A wave of {admitted} small pods starts on node {}; {} is next there.",
-                words.node(*node),
-                words.pod(*next)
-            );
-            ("WaveStarted", message, Tone::Normal)
-        }
-        Decision::DrainOverdue { node, .. } => {
-            let message = format!(
-                "The drain of node {} has outlasted its limit: {} GPUs there.",
-                words.node(*node),
-                words.holders(*node, "still holds", "still hold")
-            );
-            ("DrainOverdue", message, Tone::Warning)
-        }
-        Decision::Evict { node, .. } => {
-            let node = words.node(*node);
-            let message = format!("The pod holds up the overdue drain of node {node}.");
-            ("Evicting", message, Tone::Warning)
-        }
-        Decision::Refused { violation, .. } => {
-            let message = format!(
-                "A decision was refused because it would have broken a rule: {violation:?}."
-            );
-            ("CommitRefused", message, Tone::Warning)
-        }
-        Decision::Observed { violation, .. } => {
-            let message = format!("The node's state breaks a rule: {violation:?}.");
-            ("RuleBroken", message, Tone::Warning)
-        }
+        | Decision::GateOpened { .. }
+        | Decision::CreditSettled { .. }
+        | Decision::WaveStarted { .. } => Tone::Normal,
+        Decision::Unreserved { .. }
+        | Decision::DrainOverdue { .. }
+        | Decision::Evict { .. }
+        | Decision::Refused { .. }
+        | Decision::Observed { .. } => Tone::Warning,
     };
     let mut record = named(words, Some(node), job, Cause::Decision(decision.clone()));
     if let (Decision::Reserved { job, node, .. }, Some(shape)) = (decision, record.shape) {
@@ -157,8 +127,8 @@ pub fn observed(input: &Input, words: &Words<'_>) -> Option<Record> {
                 Outcome::Failed => ("Failed", "failed"),
                 Outcome::Cancelled => ("Cancelled", "was deleted"),
             };
-            let gpus = words.gpus(holding.gpus);
-            let message = format!("The pod {how}; {gpus} of node {} free again.", words.node(node));
+            let held = gpus(holding.gpus);
+            let message = format!("The pod {how}; {held} of node {} free again.", words.node(node));
             (node, job, reason, message, Tone::Quiet)
         }
         Input::Vanished { job } => {
@@ -244,83 +214,6 @@ fn named(words: &Words<'_>, node: Option<NodeId>, job: Option<JobId>, cause: Cau
         limit_ms: None,
         drained_ms: None,
         cause,
-    }
-}
-
-/// The node and the job that a decision is about.
-pub fn about(decision: &Decision) -> (NodeId, Option<JobId>) {
-    match *decision {
-        Decision::Reserved { job, node, .. }
-        | Decision::Unreserved { job, node, .. }
-        | Decision::GateClosed { node, job, .. }
-        | Decision::GateOpened { node, job, .. }
-        | Decision::DrainOverdue { node, job, .. }
-        | Decision::Evict { job, node }
-        | Decision::Refused { job, node, .. } => (node, Some(job)),
-        Decision::GateRetargeted { node, to, .. } => (node, Some(to)),
-        Decision::WaveStarted { node, next, .. } => (node, Some(next)),
-        Decision::CreditSettled { node, .. } | Decision::Observed { node, .. } => (node, None),
-    }
-}
-
-fn unreserved(decision: &Decision, words: &Words<'_>) -> (&'static str, String, Tone) {
-    let Decision::Unreserved { node, reason, retry_at, .. } = decision else {
-        return ("Unreserved", String::new(), Tone::Warning);
-    };
-    let message = format!(
-        "The reservation on node {} is taken back ({reason:?}); the pod may be admitted again \
-         from {}.",
-        words.node(*node),
-        spoken(*retry_at)
-    );
-    ("Unreserved", message, Tone::Warning)
-}
-
-fn gate(decision: &Decision, words: &Words<'_>) -> (&'static str, String, Tone) {
-    match decision {
-        Decision::GateClosed { node, latest_end, .. } => {
-            let until = latest_end.map_or_else(
-                || "nothing limits how long that takes".to_owned(),
-                |end| format!("by {} at the latest", spoken(end)),
-            );
-            let message = format!(
-                "Node {} admits no more small pods and is emptied for this pod, {until}.",
-                words.node(*node)
-            );
-            ("GateClosed", message, Tone::Normal)
-        }
-        Decision::GateRetargeted { node, from, .. } => {
-            let message = format!(
-                "Node {} is now emptied for this pod, which is served before {}.",
-                words.node(*node),
-                words.pod(*from)
-            );
-            ("GateRetargeted", message, Tone::Normal)
-        }
-        Decision::GateOpened { node, reason, .. } => {
-            let why = match reason {
-                OpenReason::NoLargeWaits => "no whole-node pod waits for it any more",
-                OpenReason::NotNeeded => "other nodes are enough for those that wait",
-                OpenReason::NodeUnfit => "it cannot take a whole-node pod as it is",
-            };
-            let message = format!("Node {} admits small pods again: {why}.", words.node(*node));
-            ("GateOpened", message, Tone::Normal)
-        }
-        _ => ("Gate", String::new(), Tone::Normal),
-    }
-}
-
-const fn due(credit: Credit) -> &'static str {
-    match credit {
-        Credit::Wave => "small pods get one wave",
-        Credit::NoLargeWaits => "no other waits, small pods are served as they come",
-        Credit::NoSmallWaits => "no small pod waits, the next whole-node pod may start",
-        Credit::OtherNodeOpen => "small pods are served on another node meanwhile",
-        Credit::OtherNodeNext => {
-            "another node is in its wave or drains, and one at a time is enough"
-        }
-        Credit::TurnContinues => "the turn of the whole-node pods goes on",
-        Credit::NodeUnfit => "the node takes no new work",
     }
 }
 

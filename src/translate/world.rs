@@ -9,7 +9,7 @@ use super::limits::{self, UNKNOWN_GRACE, VANISHED_MARGIN};
 use super::{Ids, NodeFacts, PodFacts, agents};
 use crate::api::{GpuNode, GpuNodeStatus, GpuPool, PodRef};
 use crate::policy::{
-    Config, Fits, Input, Job, JobId, Millis, NodeId, Pool, Promises, Shape, Stage, UnreserveReason,
+    Config, Fits, Input, Job, JobId, Millis, NodeId, Pool, Promises, Shape, Stage,
 };
 
 /// What the API server says, as far as it concerns one pool.
@@ -126,8 +126,6 @@ pub struct Known {
     pub grace: BTreeMap<JobId, Millis>,
     /// Pods whose GPUs were released, while an agent's report may still name them as holders.
     pub released: BTreeMap<String, Released>,
-    /// Why the last reservation of a waiting pod was taken back, and on which node.
-    pub taken_back: BTreeMap<JobId, (NodeId, UnreserveReason)>,
     /// Since when nodes, by name, lack the pod of an agent that reported once.
     pub agent_missing: BTreeMap<String, Millis>,
     /// How the nodes' agents stand.
@@ -226,7 +224,6 @@ impl Known {
         let holds = |job: &JobId| pool.node_of(*job).is_some();
         self.grace.retain(|job, _| holds(job));
         self.release_at.retain(|job, _| holds(job));
-        self.taken_back.retain(|job, _| pool.waiting(*job).is_some());
         let lacks = |node: &&Arc<NodeFacts>| {
             let reports = world.ledger(node).is_some_and(|status| status.agent_seen.is_some());
             reports && !world.agents.contains_key(&node.name)
@@ -263,7 +260,6 @@ impl Known {
     fn drop_job(&mut self, job: JobId) {
         self.release_at.remove(&job);
         self.grace.remove(&job);
-        self.taken_back.remove(&job);
     }
 }
 

@@ -9,6 +9,7 @@ use axum::http::Request;
 use serde_json::{Value, json};
 use sluice::api::{GpuNode, GpuNodeStatus, NodePhase};
 use sluice::clock::Clock;
+use sluice::controller::debug::{self, Desk};
 use sluice::controller::lease::{self, Params};
 use sluice::controller::stores::Stores;
 use sluice::controller::{Context, decide};
@@ -97,11 +98,22 @@ impl ControlPlane {
         );
         let (clock, metrics) = (self.clock.clone(), self.metrics.clone());
         let namespace = "sluice".to_owned();
-        let context = Context { client, namespace, stores, leadership, clock, metrics };
+        let (desk, record_bytes) = (Desk::default(), 1 << 20);
+        let snapshots = debug::router(desk.clone(), leadership.clone());
+        let context = Context {
+            client,
+            namespace,
+            stores,
+            leadership,
+            clock,
+            metrics,
+            desk,
+            record_bytes,
+        };
         tasks.spawn(async move {
             decide(context, stop).await.expect("the engine");
         });
-        self.life = Some(Life { tasks, router: extender.router() });
+        self.life = Some(Life { tasks, router: extender.router().merge(snapshots) });
     }
 
     /// Ends the controller process as SIGKILL does.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::{Action, Admitted, Nomination, Target, shape_name};
 use super::{Holding, JobId, Known, Millis, NodeId, PodFacts, Pool, Shape, Stage, World};
 use crate::api::GpuNode;
-use crate::policy::{Config, Node};
+use crate::explain::decision::reserved as reserved_for;
+use crate::explain::{Outside, wait};
+use crate::policy::{Config, Node, Standing};
 use crate::translate::agents::AgentWord;
 use crate::translate::text::Words;
 
@@ -170,19 +172,16 @@ pub(super) fn waiting(
     }
     let wanted = if look.world.shape_agrees(pod) {
         let job = job?;
-        let words = look.words();
-        let wait = look.pool.why(job, look.world.now)?;
-        let (reason, mut message) = words.wait(job, &wait);
-        let told = look.known.promises.bound(job);
-        if let Some(bound) = told.or_else(|| look.pool.bound(job, look.world.now)) {
-            let at = bound.latest_start;
-            if at.is_none_or(|at| at > look.world.now) {
-                message.push_str(&words.bound(bound.basis, at));
-            }
+        let mut explanation = look.pool.explain(job, look.world.now)?;
+        if let Standing::Waits(waits) = &mut explanation.standing
+            && let Some(told) = look.known.promises.bound(job)
+        {
+            waits.promised(told);
         }
+        let (reason, message) = wait::condition(&explanation, &look.words().context())?;
         Admitted { yes: false, reason: reason.to_owned(), message }
     } else {
-        shape_mismatch(look.world, pod)
+        not_admitted(&shape_mismatch(look.world, pod))
     };
     tell(look.world.now, pod, wanted, nominate, memory)
 }
@@ -195,7 +194,7 @@ pub(super) fn reserved(
     holding: &Holding,
     memory: &mut Memory,
 ) -> Option<Action> {
-    let message = look.words().reserved(id, holding.gpus);
+    let message = reserved_for(&look.words().plain(), id, holding.gpus);
     let wanted = Admitted { yes: true, reason: "Reserved".to_owned(), message };
     let name = look.known.ids.node_name(id)?.to_owned();
     // Once bound, the nomination is the API server's business; and kube-scheduler drops that of a
@@ -207,26 +206,29 @@ pub(super) fn reserved(
 
 /// What a pod is told whose pool does not exist.
 pub fn no_such_pool(pod: &PodFacts, now: Millis, memory: &mut Memory) -> Option<Action> {
-    let message = format!("There is no GpuPool {}; the pod waits until there is one.", pod.pool);
-    let wanted = Admitted { yes: false, reason: "NoSuchPool".to_owned(), message };
+    let wanted = not_admitted(&Outside::NoSuchPool { pool: pod.pool.clone() });
     tell(now, pod, wanted, None, memory)
 }
 
-fn shape_mismatch(world: &World, pod: &PodFacts) -> Admitted {
+fn not_admitted(why: &Outside) -> Admitted {
+    let (reason, message) = why.said();
+    Admitted { yes: false, reason: reason.to_owned(), message }
+}
+
+/// Why a pod whose label and request disagree is not admitted.
+pub fn shape_mismatch(world: &World, pod: &PodFacts) -> Outside {
     let shape = world.shape(pod).unwrap_or(Shape::Small);
-    let asked = match shape {
+    let expected = match shape {
         Shape::Wide(_) => format!("2 to {}", world.config.gpus_per_node.saturating_sub(1)),
         Shape::Small | Shape::Large => world.asked(shape).to_string(),
     };
-    let message = format!(
-        "The pod's label says {}, which is {asked} of {} in pool {}, and it requests {}. It is \
-         not admitted as it is: create it anew with label and request in agreement.",
-        shape_name(shape),
-        world.resource(),
-        world.name,
-        pod.gpus(world.resource()),
-    );
-    Admitted { yes: false, reason: "ShapeMismatch".to_owned(), message }
+    Outside::ShapeMismatch {
+        label: shape_name(shape).to_owned(),
+        expected,
+        requested: pod.gpus(world.resource()),
+        resource: world.resource().to_owned(),
+        pool: world.name.clone(),
+    }
 }
 
 fn is_told(pod: &PodFacts, wanted: &Admitted) -> bool {
