@@ -8,6 +8,7 @@
 pub mod agent;
 #[cfg(feature = "cluster")]
 pub mod crd;
+pub mod explain;
 pub mod ladder;
 #[cfg(feature = "cluster")]
 pub mod node;
@@ -71,6 +72,8 @@ pub enum Command {
     Plan(plan::Args),
     /// Answer five questions about a day that is over: where did capacity go?
     Review(review::Args),
+    /// Say of a pod why it waits, what must happen first, and when it starts at the latest.
+    Explain(explain::Args),
     /// Decide again what a controller recorded, and say whether the decisions are the same.
     Replay(replay::Args),
     /// Play a job list to several schedulers and compare what comes of it.
@@ -136,6 +139,10 @@ impl Cli {
             Command::Review(args) => {
                 telemetry::start(&self.log, "warn")?;
                 review::run(&args)
+            }
+            Command::Explain(args) => {
+                telemetry::start(&self.log, "warn")?;
+                explain::run(&args)
             }
             Command::Replay(args) => {
                 telemetry::start(&self.log, "warn")?;

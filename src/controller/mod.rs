@@ -10,6 +10,7 @@ mod catch_up;
 pub mod debug;
 mod engine;
 pub mod lease;
+pub mod peek;
 mod pools;
 mod publish;
 mod records;

@@ -73,6 +73,29 @@ impl Placements {
 }
 
 impl View {
+    /// Facts of these objects.
+    pub(super) fn of(
+        pods: Vec<Pod>,
+        nodes: Vec<Node>,
+        ledgers: Vec<GpuNode>,
+        pools: Vec<GpuPool>,
+    ) -> Self {
+        let mut view = Self::default();
+        for pod in &pods {
+            let facts = view.placements.read(pod);
+            view.pods.insert(facts.who.uid.clone(), facts);
+        }
+        let nodes = nodes.iter().map(|node| Arc::new(NodeFacts::read(node)));
+        view.nodes = nodes.map(|node| (node.name.clone(), node)).collect();
+        let ledgers = ledgers.into_iter().map(Arc::new);
+        view.ledgers =
+            ledgers.filter_map(|object| Some((object.metadata.name.clone()?, object))).collect();
+        let pools = pools.into_iter().map(Arc::new);
+        view.pools =
+            pools.filter_map(|object| Some((object.metadata.name.clone()?, object))).collect();
+        view
+    }
+
     /// Brings the facts up to date.
     pub(super) fn refresh(&mut self, stores: &Stores, own_namespace: &str, now: Millis) {
         self.refresh_pods(stores, own_namespace);

@@ -27,7 +27,7 @@ pub struct Played {
     /// Names of everybody in the records.
     #[serde(skip)]
     pub names: BTreeMap<String, NameTable>,
-    /// The state of each pool after its last record, and when that was.
+    /// The state of each pool after its last record, and when that was, where it is as recorded.
     #[serde(skip)]
     pub ends: BTreeMap<String, (Pool, Millis)>,
 }
@@ -128,7 +128,8 @@ pub fn replay(
         }
     }
     let Player { mut played, runs } = player;
-    let ends = runs.into_iter().filter_map(|(name, run)| Some((name, (run.pool?, run.at))));
+    let known = runs.into_iter().filter(|(_, run)| run.in_step);
+    let ends = known.filter_map(|(name, run)| Some((name, (run.pool?, run.at))));
     played.ends = ends.collect();
     played
 }

@@ -21,7 +21,9 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 pub use fault::{Fault, Faults};
-pub use time::{DAY_MS, HOUR_MS, MINUTE_MS, clock_time, parse_clock, parse_duration};
+pub use time::{
+    DAY_MS, HOUR_MS, MINUTE_MS, clock_time, parse_clock, parse_duration, parse_instant,
+};
 
 /// No job of a trace asks for more.
 const GPUS_MAX: u32 = 100_000;

@@ -45,6 +45,14 @@ pub fn parse_clock(text: &str) -> Option<u64> {
     }
 }
 
+/// Reads a point in time with a date, as milliseconds since 1970: `2026-11-30T08:30:00Z`.
+pub fn parse_instant(text: &str) -> Option<u64> {
+    match parse_moment(text)? {
+        Moment::Absolute(ms) => Some(ms),
+        Moment::Relative(_) => None,
+    }
+}
+
 /// Hours and minutes, and seconds if any; hours up to 24, and 24 only as the end of the day.
 fn time_of_day(text: &str) -> Option<u64> {
     let mut parts = text.split(':');

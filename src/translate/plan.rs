@@ -22,7 +22,7 @@ use crate::policy::{Holding, JobId, Millis, NodeId, Pool, Shape, Stage};
 
 mod tell;
 
-pub use tell::{Memory, no_such_pool};
+pub use tell::{Memory, no_such_pool, shape_mismatch};
 
 /// One write.
 #[derive(Clone, PartialEq, Debug)]

@@ -199,27 +199,27 @@ fn smalls() -> Vec<Case> {
             "A wide small for which GPUs are kept",
             "w",
             "0 | small s1..s5 limit=100 | s1..s5 to n0
-             1 | wide w count=4 limit=100 |",
+             1 | wide w gpus=4 limit=100 |",
         ),
         case(
             "A small behind a wide one",
             "t",
             "0 | small s1..s5 limit=100 | s1..s5 to n0
-             1 | wide w count=4 limit=100 |
+             1 | wide w gpus=4 limit=100 |
              2 | small t limit=10 |",
         ),
         case(
             "A wide small behind another",
             "v",
             "0 | small s1..s7 limit=100 | s1..s7 to n0
-             1 | wide w count=4 limit=100 |
-             2 | wide v count=2 limit=100 |",
+             1 | wide w gpus=4 limit=100 |
+             2 | wide v gpus=2 limit=100 |",
         ),
         case(
             "A wide small for which there are too few healthy GPUs",
             "w",
             "0 | node n0 bad=0,1,2,3,4 |
-             1 | wide w count=4 limit=100 |",
+             1 | wide w gpus=4 limit=100 |",
         ),
     ]
 }

@@ -7,7 +7,7 @@ use sluice::policy::{
     Shape, TenantId,
 };
 
-use super::timeline::{limits, play};
+use super::timeline::{Timeline, limits, play};
 
 /// Replays records and asserts that they are whole, and that every decision is the same to the
 /// byte.
@@ -252,4 +252,89 @@ fn nothing_is_kept_where_nothing_may_be() {
     recorder.step(&mut pool, vec![node, small(1)], Millis(0), &nobody);
     assert_eq!(recorder.bytes(), 0);
     replays(&recorder.snapshot(&pool, Millis(0), &nobody).lines());
+}
+
+/// Records with each kind of input and each kind of decision.
+fn every_kind() -> String {
+    let evict = Config {
+        drain_limit: Some(Millis::from_secs(50)),
+        evict_overdue: true,
+        ..limits(100, 500)
+    };
+    let mut slow = Timeline::slow(&limits(100, 500), 1);
+    slow.play(
+        "0 | small a,b limit=100; node n1 gpus=8 | a..b to n0
+         1 | refuse a | a off n0 BindFailed until 6
+         2 | bind b |
+         3 | start b end=93 |
+         4 | holds b gpus=5 |
+         5 | foreign f n0 count=1 gpus=7 end=60; withdraw a |
+         6 | vanish b; cancelled f |
+         7 | done b; set backfill=on |
+         8 | gone n0 |",
+    );
+    let mut overdue = play(
+        &evict,
+        1,
+        "0  | small s1 limit=100 | s1 to n0
+         1  | large A limit=500 | n0 drains for A until 100
+         51 | tick | n0 overdue for A by s1; s1 evicted n0
+         52 | withdraw A | n0 opens NoLargeWaits",
+    );
+    let mut overtaken = play(
+        &limits(100, 500),
+        1,
+        "0 | small s1 limit=100; wide w gpus=2 limit=100 | s1..w to n0
+         1 | large A limit=500 | n0 drains for A until 100
+         2 | large B prio=1 limit=500 | n0 drains for B not A",
+    );
+    let mut broken = play(
+        &limits(100, 500),
+        1,
+        "0 | small s1,s2 limit=100 | s1..s2 to n0
+         1 | holds s1 gpus=1 | n0 sees Overlap(JobId(1), JobId(2))",
+    );
+    let rest = [&mut slow, &mut overdue, &mut overtaken, &mut broken].map(|t| t.records());
+    day() + &rest.concat()
+}
+
+#[test]
+fn records_of_before_are_read_and_decided_the_same() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/records/v1.jsonl");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, every_kind()).unwrap();
+    }
+    let text = std::fs::read_to_string(path).unwrap();
+    let played = replay(&text);
+    assert!(
+        played.is_same(),
+        "{played}Where the format or the rule was changed on purpose, UPDATE_GOLDEN=1 writes \
+         these records anew; a format that reads otherwise takes another journal::VERSION."
+    );
+    for kind in [
+        "Released",
+        "Withdrawn",
+        "NodeGone",
+        "Configured",
+        "NodeChanged",
+        "Bound",
+        "Started",
+        "Vanished",
+        "Holds",
+        "Foreign",
+        "BindFailed",
+        "Queued",
+        "Reserved",
+        "Unreserved",
+        "GateClosed",
+        "GateRetargeted",
+        "GateOpened",
+        "CreditSettled",
+        "WaveStarted",
+        "DrainOverdue",
+        "Evict",
+        "Observed",
+    ] {
+        assert!(text.contains(&format!("{{\"{kind}\":")), "no {kind} in the records");
+    }
 }

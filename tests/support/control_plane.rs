@@ -223,6 +223,16 @@ impl ControlPlane {
         serde_json::from_slice(&bytes).map_err(|error| error.to_string())
     }
 
+    /// What `/debug/snapshot` answers to a request for this host.
+    pub async fn snapshot(&self, host: &str) -> (u16, String) {
+        let router = self.life.as_ref().expect("a controller").router.clone();
+        let request = Request::get("/debug/snapshot").header("host", host).body(Body::empty());
+        let response = router.oneshot(request.expect("a request")).await.expect("an answer");
+        let status = response.status().as_u16();
+        let bytes = to_bytes(response.into_body(), 1 << 24).await.expect("a body");
+        (status, String::from_utf8(bytes.to_vec()).expect("text"))
+    }
+
     /// Plays kube-scheduler until the objects are so.
     pub async fn until(&self, what: &str, mut so: impl FnMut(&Self) -> bool) {
         let mut moved = self.server.moved();
