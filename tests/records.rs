@@ -39,7 +39,7 @@ fn day() -> String {
         states += usize::from(line.contains("\"is\":{\"state\":"));
         states < 3
     };
-    text.lines().take_while(whole).map(|line| format!("{line}\n")).collect()
+    text.lines().take_while(whole).flat_map(|line| [line, "\n"]).collect()
 }
 
 #[test]
@@ -121,6 +121,4 @@ fn who_cannot_be_explained_is_told_why() {
     assert!(
         complaint(&["s1"]).contains("pod s1 neither waits nor holds GPUs at 1970-01-01 00:01:10")
     );
-    let early = complaint(&["B", "--at", "1969-12-31T23:59:59Z"]);
-    assert!(early.contains("not a time") || early.contains("no state"), "{early}");
 }

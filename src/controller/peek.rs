@@ -131,13 +131,13 @@ impl Run {
         let (mut text, mut json) =
             (text(&explanation, &context), json::json(&explanation, &context));
         let reason = standing(&explanation, &context).0;
-        for remark in self.remarks(&explanation, pod, reason) {
-            text.push_str(&remark);
-            text.push('\n');
-            json["remarks"].as_array_mut().map_or_else(
-                || json["remarks"] = serde_json::json!([remark]),
-                |remarks| remarks.push(remark.clone().into()),
-            );
+        let remarks = self.remarks(&explanation, pod, reason);
+        if !remarks.is_empty() {
+            for remark in &remarks {
+                text.push_str(remark);
+                text.push('\n');
+            }
+            json["remarks"] = remarks.into();
         }
         Some(Told { text, json })
     }

@@ -3,7 +3,7 @@
 use super::Words;
 use super::decision::reserved;
 use super::names::gpus;
-use crate::policy::{Holding, Holds, Kind, Stage};
+use crate::policy::{Holding, Holds, Kind, Shape, Stage};
 
 /// How far the pod has come: a reason for programs and a sentence for people.
 pub fn rule(holds: &Holds, words: &Words<'_>) -> (&'static str, String) {
@@ -34,7 +34,7 @@ pub fn further(holds: &Holds, words: &Words<'_>) -> Vec<String> {
     let mut all = Vec::new();
     let since = words.at(holding.since);
     all.extend(match holding.kind {
-        Kind::Direct if holding.shape.is_some_and(|shape| shape.is_small()) => {
+        Kind::Direct if holding.shape.is_some_and(Shape::is_small) => {
             Some(format!("It was admitted at {since}, when the node was open and had room."))
         }
         Kind::Direct => Some(format!("It was admitted at {since}, when the node was empty.")),

@@ -89,8 +89,8 @@ impl Recorder {
                 self.write_idle();
             }
             self.idle_at = None;
-            let named = named(&told, names);
-            self.write_step(told, decisions.clone(), now, named);
+            let table = told_of(&told, names);
+            self.write_step(told, decisions.clone(), now, table);
         }
         decisions
     }
@@ -174,7 +174,7 @@ impl Recorder {
 }
 
 /// The names of whoever is told of for the first time, or may be.
-fn named(inputs: &[Input], names: &dyn Names) -> NameTable {
+fn told_of(inputs: &[Input], names: &dyn Names) -> NameTable {
     let mut table = NameTable::default();
     for input in inputs {
         match input {

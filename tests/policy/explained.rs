@@ -29,8 +29,9 @@ fn on(nodes: u32, case: Case) -> Case {
     Case { nodes, ..case }
 }
 
-fn with(config: Config, case: Case) -> Case {
-    Case { config, ..case }
+fn with(config: Config, mut case: Case) -> Case {
+    case.config = config;
+    case
 }
 
 fn slow(case: Case) -> Case {

@@ -113,7 +113,7 @@ fn what_cannot_be_replayed_is_named_with_its_line() {
     };
     let without = |skip: usize| {
         let kept = lines.iter().enumerate().filter(|&(at, _)| at != skip);
-        kept.map(|(_, line)| format!("{line}\n")).collect::<String>()
+        kept.flat_map(|(_, line)| [*line, "\n"]).collect::<String>()
     };
     let cut = &text[..text.len() - 40];
     let cases: [(&str, String, &str); 9] = [
@@ -284,7 +284,7 @@ fn every_kind() -> String {
     let mut overtaken = play(
         &limits(100, 500),
         1,
-        "0 | small s1 limit=100; wide w gpus=2 limit=100 | s1..w to n0
+        "0 | small s1 limit=100; wide w gpus=2 limit=100 | s1 to n0; w to n0
          1 | large A limit=500 | n0 drains for A until 100
          2 | large B prio=1 limit=500 | n0 drains for B not A",
     );
@@ -294,7 +294,7 @@ fn every_kind() -> String {
         "0 | small s1,s2 limit=100 | s1..s2 to n0
          1 | holds s1 gpus=1 | n0 sees Overlap(JobId(1), JobId(2))",
     );
-    let rest = [&mut slow, &mut overdue, &mut overtaken, &mut broken].map(|t| t.records());
+    let rest = [&mut slow, &mut overdue, &mut overtaken, &mut broken].map(Timeline::records);
     day() + &rest.concat()
 }
 
