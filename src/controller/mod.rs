@@ -156,16 +156,8 @@ pub async fn run(args: Args, stop: CancellationToken) -> Result<(), Error> {
     let listener = listen(args.debug_address).await?;
     tasks.serve("debug", listener, debug::router(desk.clone(), leadership.clone()));
     let record_bytes = usize::from(args.record_mib) * MIB;
-    let context = Context {
-        client,
-        namespace,
-        stores,
-        leadership,
-        clock,
-        metrics,
-        desk,
-        record_bytes,
-    };
+    let context =
+        Context { client, namespace, stores, leadership, clock, metrics, desk, record_bytes };
     tasks.spawn("engine", |stop| decide(context, stop));
 
     let result = tokio::select! {

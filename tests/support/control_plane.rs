@@ -100,16 +100,8 @@ impl ControlPlane {
         let namespace = "sluice".to_owned();
         let (desk, record_bytes) = (Desk::default(), 1 << 20);
         let snapshots = debug::router(desk.clone(), leadership.clone());
-        let context = Context {
-            client,
-            namespace,
-            stores,
-            leadership,
-            clock,
-            metrics,
-            desk,
-            record_bytes,
-        };
+        let context =
+            Context { client, namespace, stores, leadership, clock, metrics, desk, record_bytes };
         tasks.spawn(async move {
             decide(context, stop).await.expect("the engine");
         });
