@@ -23,7 +23,7 @@ const PAGE: u32 = 500;
 #[derive(Debug, thiserror::Error)]
 #[error("failed to list {kind} of the whole cluster")]
 pub struct ListError {
-    /// The kind, as in a rule of a ClusterRole.
+    /// The kind, as in a rule of a `ClusterRole`.
     pub kind: &'static str,
     /// Why.
     #[source]
@@ -60,7 +60,7 @@ impl Cluster {
             list::<Node>(client, "nodes"),
             list::<Pod>(client, "pods"),
         )?;
-        Ok(Self { view: View::of(pods, nodes, ledgers, pools), now })
+        Ok(Self { view: View::of(&pods, &nodes, ledgers, pools), now })
     }
 
     /// What can be said of a pod; nothing if there is none of that name.
@@ -71,7 +71,7 @@ impl Cluster {
         let run = self.pool_of(pod).and_then(|pool| self.run(&pool));
         let told = run.as_ref().and_then(|run| run.explain(pod));
         Some(told.unwrap_or_else(|| {
-            let outside = self.outside(pod, run.as_ref());
+            let outside = Self::outside(pod, run.as_ref());
             Told { text: outside.text(&who), json: outside.json(&who) }
         }))
     }
@@ -101,7 +101,7 @@ impl Cluster {
         Some(Run { world, pool, known })
     }
 
-    fn outside(&self, pod: &PodFacts, run: Option<&Run>) -> Outside {
+    fn outside(pod: &PodFacts, run: Option<&Run>) -> Outside {
         if let Some(outcome) = pod.ended {
             return Outside::Ended(outcome);
         }

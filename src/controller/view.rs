@@ -75,13 +75,13 @@ impl Placements {
 impl View {
     /// Facts of these objects.
     pub(super) fn of(
-        pods: Vec<Pod>,
-        nodes: Vec<Node>,
+        pods: &[Pod],
+        nodes: &[Node],
         ledgers: Vec<GpuNode>,
         pools: Vec<GpuPool>,
     ) -> Self {
         let mut view = Self::default();
-        for pod in &pods {
+        for pod in pods {
             let facts = view.placements.read(pod);
             view.pods.insert(facts.who.uid.clone(), facts);
         }
