@@ -36,7 +36,7 @@ make_machine() {
   mkdir -p "$MACHINE/opt/rust" "$MACHINE/opt/go"
   cp -a "$(rustc --print sysroot)/." "$MACHINE/opt/rust/"
   cp -a "$(go env GOROOT)/." "$MACHINE/opt/go/"
-  git clone --quiet "$REPOSITORY" "$MACHINE/root/sluice"
+  git clone --quiet "$REPOSITORY" "$MACHINE/srv/sluice"
 }
 
 # on_machine COMMAND...: in mount, PID and IPC namespaces of its own, which end with it.
@@ -53,7 +53,7 @@ on_machine() {
     cd "$1"
     pivot_root . mnt
     umount --lazy /mnt
-    cd /root/sluice
+    cd /srv/sluice
     exec env --ignore-environment HOME=/root TERM=dumb LANG=C.UTF-8 \
       PATH=/opt/rust/bin:/opt/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${@:2}"
   ' bash "$MACHINE" "$@"
