@@ -18,7 +18,7 @@ pub struct Config {
     pub gpus_per_node: u32,
     /// The most smalls that one wave admits.
     pub wave_size: u32,
-    /// How many nodes may drain at once.
+    /// How many gates may be closed at once, of drains and behind waves.
     pub max_drains: u32,
     /// After how long a drain is overdue; by default when the last limit of its holders has passed.
     pub drain_limit: Option<Millis>,

@@ -27,6 +27,14 @@ impl Pool {
 
     /// Gives each large in order its gate, or closes one; returns the gates that are left over, and
     /// those that are used.
+    ///
+    /// The setting counts every gate, one behind a wave as well as one of a drain. Otherwise, in a
+    /// pool where no node is open, each large that ends owes a wave, each wave closes a gate behind
+    /// it, and while larges wait no node ever opens again: all of them alternate, at a quarter of
+    /// the GPU time or more. What the setting does not cover opens, and a wave there goes over into
+    /// open service. The larges' bound needs no more than the head's gate: its node is empty within
+    /// S, and where none can be gated a large ends within L; either way some large starts in every
+    /// L + S, so the k-th does within k(L + S). So the head is always served.
     fn share_gates(
         &mut self,
         now: Millis,
@@ -35,13 +43,16 @@ impl Pool {
         let mut spare: Vec<NodeId> =
             self.nodes.iter().filter(|(_, n)| n.gate().is_some()).map(|(&id, _)| id).collect();
         let mut used: Vec<(JobId, NodeId)> = Vec::new();
-        let mut closed = spare.len();
+        let most = self.config.max_drains as usize;
+        // Gates that are used or were closed here: with the spare ones, all that are closed.
+        let mut in_use = 0;
         let mut heads = self.heads(Shape::Large, |_| true);
-        // The head is never held up by a gate that it cannot use: it may close one more.
+        // The head is never held up by gates that it cannot use: it closes its own, and one of a
+        // later large opens.
         let mut head = true;
         // An earlier large waits for a node to open: no gate is kept closed for another instead.
         let mut awaited = false;
-        while head || !spare.is_empty() || closed < self.config.max_drains as usize {
+        while head || in_use < most {
             let Some(job) = heads.pop_first().and_then(|key| self.at(key)) else { break };
             if !self.within_quota(job) {
                 continue;
@@ -50,14 +61,15 @@ impl Pool {
             if let Some(id) = self.gate_for(job, &spare, awaited, now) {
                 spare.retain(|&other| other != id);
                 used.push((large, id));
+                in_use += 1;
                 heads.extend(next);
                 self.retarget(id, large, out);
-            } else if (head || closed < self.config.max_drains as usize)
+            } else if (head || spare.len() + in_use < most)
                 && let Some(id) = self.node_to_drain(job, now)
             {
                 heads.extend(next);
                 self.close_gate(id, large, now, out);
-                closed += 1;
+                in_use += 1;
             } else {
                 awaited |= self.awaits_an_open_node(job);
             }

@@ -113,7 +113,7 @@ fn short_runs_without_trouble() {
         run("1 node of 2, 3 smalls, 2 larges", 292, Setup::new(1, 2, 3, 2).marked()),
         run("1 node of 2, bound steps apart", 1_098, Setup::new(1, 2, 3, 2).slow()),
         run("1 node of 3, a wide small", 617, Setup::new(1, 3, 2, 2).and_wide(2, 1)),
-        run("2 nodes of 2, 3 smalls, 3 larges", 2_498, Setup::new(2, 2, 3, 3)),
+        run("2 nodes of 2, 3 smalls, 3 larges", 2_460, Setup::new(2, 2, 3, 3)),
         run("1 node of 2, limits 1 and 2", 2_344, Setup::timed(1, 2, (3, 1), (2, 2))),
         run("1 node of 2, backfill", 993, two_limits(2, 1, 2, 1).marked()),
     ]);

@@ -2,7 +2,7 @@
 
 use sluice::policy::{Config, Wait};
 
-use super::timeline::{limits, play};
+use super::timeline::{Timeline, limits, play};
 
 #[test]
 fn an_empty_node_takes_the_head_at_once() {
@@ -78,15 +78,17 @@ fn no_more_nodes_drain_than_larges_wait() {
 
 #[test]
 fn a_gate_that_the_head_cannot_use_does_not_hold_it_up() {
-    // n0 drains for A. H goes before A and fits only n1: it closes one gate more.
+    // n0 drains for A. H goes before A and fits only n1: it closes that, and with it as many drain
+    // as the setting says, so that n0 serves smalls until H has started.
     play(
         &Config::default(),
         2,
         "0 | small s1..s16        | s1..s8 to n0; s9..s16 to n1
          1 | large A on=n0        | n0 drains for A until ever
-         2 | large H on=n1 prio=1 | n1 drains for H until ever
-         3 | done s9..s16         | H to n1
-         4 | done s1..s8          | A to n0",
+         2 | large H on=n1 prio=1 | n1 drains for H until ever; n0 opens NotNeeded
+         3 | done s1; small t1    | t1 to n0
+         4 | done s9..s16         | H to n1; n0 drains for A until ever
+         5 | done s2..s8,t1       | A to n0",
     );
 }
 
@@ -204,14 +206,54 @@ fn an_open_node_that_others_pods_hold_for_ever_serves_nobody() {
 
 #[test]
 fn two_larges_that_end_at_once_owe_one_wave_each_at_most() {
+    // The setting is one gate, and that is C's: the other wave goes over into open service.
     play(
         &Config::default(),
         2,
-        "0 | large A,B,C,D; small s1..s20 | A to n0; B to n1
-         9 | done A,B | n0 owes Wave; s1..s8 waves to n0; n0 waves 8 before C; \
-                        n1 owes Wave; s9..s16 waves to n1; n1 waves 8 before C; \
-                        n1 drains for D not C",
+        "0  | large A,B,C,D; small s1..s20 | A to n0; B to n1
+         9  | done A,B | n0 owes Wave; s1..s8 waves to n0; n0 waves 8 before C; \
+                         n1 owes Wave; s9..s16 waves to n1; n1 waves 8 before C; \
+                         n1 opens NotNeeded
+         10 | done s1,s9     | s17 to n1
+         11 | done s2..s8    | C to n0; n1 drains for D until ever
+         12 | done s10..s17  | D to n1",
     );
+    // Where the setting is two, both stay closed.
+    play(
+        &Config { max_drains: 2, ..Config::default() },
+        2,
+        "0  | large A,B,C,D; small s1..s20 | A to n0; B to n1
+         9  | done A,B | n0 owes Wave; s1..s8 waves to n0; n0 waves 8 before C; \
+                         n1 owes Wave; s9..s16 waves to n1; n1 waves 8 before C; \
+                         n1 drains for D not C
+         10 | done s1,s9     |
+         11 | done s2..s8    | C to n0
+         12 | done s10..s16  | D to n1",
+    );
+}
+
+#[test]
+fn larges_that_end_one_after_the_other_leave_one_gate_closed_and_the_other_nodes_to_smalls() {
+    // All nodes are in the larges' hands, and both queues are long: if each wave kept its gate, all
+    // three nodes would alternate for as long as larges wait, and most of their GPUs idle.
+    let mut timeline = Timeline::new(&limits(90, 200), 3);
+    for line in "0  | large A,B,C,D,E,F,G,H limit=200; small s1..s60 limit=90 | A to n0; B to n1; C to n2
+         10 | done A     | n0 owes Wave; s1..s8 waves to n0; n0 waves 8 before D
+         20 | done B     | n1 owes Wave; s9..s16 waves to n1; n1 waves 8 before D; n1 opens NotNeeded
+         25 | done s1    |
+         26 | done s9    | s17 to n1
+         30 | done C     | n2 owes OtherNodeOpen; D to n2; n0 drains for E not D
+         40 | done s10..s13 | s18..s21 to n1
+         45 | done D     | n2 owes OtherNodeOpen; E to n2; n0 drains for F not E
+         50 | done s2..s8 | F to n0; n1 drains for G until 130
+         60 | done E     | n2 owes Wave; s22..s29 waves to n2; n2 waves 8 before G; n2 opens NotNeeded
+         61 | done s22   | s30 to n2"
+        .lines()
+    {
+        timeline.play(line);
+        let gates = timeline.pool.nodes().values().filter(|node| node.gate().is_some()).count();
+        assert!(gates <= 1, "{gates} gates after {line}");
+    }
 }
 
 #[test]
@@ -328,8 +370,7 @@ fn one_wave_at_a_time_lets_larges_follow_where_another_node_is_in_a_wave_or_drai
                  10 | large D limit=50             |";
     let mut timeline = play(&limits(10, 50), 2, table);
     timeline.play(
-        "11 | done B | n1 owes Wave; s9 waves to n1; n1 waves 1 before C; \
-                              n1 drains for D not C",
+        "11 | done B | n1 owes Wave; s9 waves to n1; n1 waves 1 before C; n1 opens NotNeeded",
     );
     let one_wave = Config { one_wave: true, ..limits(10, 50) };
     let mut timeline = play(&one_wave, 2, table);

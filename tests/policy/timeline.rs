@@ -430,6 +430,9 @@ pub(crate) fn examine(pool: &Pool, decided: &[Decision]) {
             assert!(drained_for.insert(gate.job), "two gates for {}", gate.job);
         }
     }
+    // Those behind waves count: else all nodes alternate where many larges wait.
+    let most = pool.config().max_drains as usize;
+    assert!(drained_for.len() <= most, "more gates than {most}: {drained_for:?}");
 }
 
 fn queued(input: &Input) -> Option<JobId> {

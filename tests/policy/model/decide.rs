@@ -200,8 +200,8 @@ impl Model {
     }
 
     /// In order, each large keeps its gate, else has the spare one that is empty soonest, else
-    /// closes one if the setting allows; the first may always close one. Spare gates open, those
-    /// whose nodes are empty last.
+    /// closes one. All but the first only while fewer larges have one than the setting says, and
+    /// close one only while fewer are closed. Spare gates open, those whose nodes are empty last.
     fn assign_gates(&mut self) {
         for id in self.ids() {
             if self.gate(id).is_some() && !self.takes_larges(self.node(id).unwrap()) {
@@ -215,11 +215,15 @@ impl Model {
         let mut spare: Vec<u32> =
             self.ids().into_iter().filter(|&id| self.gate(id).is_some()).collect();
         let mut closed = spare.len();
+        let mut having = 0;
         let mut used: Vec<(ModelJob, u32)> = Vec::new();
         let larges = self.runnable(Shape::Large);
         let larges: Vec<_> = larges.into_iter().filter(|job| self.within_quota(job)).collect();
         let mut awaited = false;
         for (index, large) in larges.iter().enumerate() {
+            if index > 0 && having >= self.config.max_drains {
+                break;
+            }
             let own = |id: &u32| self.gate(*id) != Some(large.id);
             let gates = spare.iter().copied().filter(|&id| Self::fits(large, id));
             let gates = gates.filter(|id| !awaited || !own(id));
@@ -228,6 +232,7 @@ impl Model {
                 spare.retain(|&other| other != id);
                 used.push((large.clone(), id));
                 self.turn_gate(id, large.id);
+                having += 1;
             } else if index == 0 || closed < self.config.max_drains as usize {
                 let nodes = self.open_ids().into_iter().filter(|&id| {
                     let takes = self.takes_larges(self.node(id).unwrap());
@@ -241,6 +246,7 @@ impl Model {
                     node.phase = ModelPhase::Draining { job, since, overdue: false };
                     node.turn = None;
                     closed += 1;
+                    having += 1;
                 } else {
                     awaited |= self.awaits_an_open_node(large);
                 }
