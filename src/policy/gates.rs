@@ -30,8 +30,8 @@ impl Pool {
     ///
     /// The setting counts every gate, one behind a wave as well as one of a drain. Otherwise, in a
     /// pool where no node is open, each large that ends owes a wave, each wave closes a gate behind
-    /// it, and while larges wait no node ever opens again: all of them alternate, at a quarter of
-    /// the GPU time or more. What the setting does not cover opens, and a wave there goes over into
+    /// it, and while larges wait no node ever opens again: all of them alternate, and a quarter of
+    /// the GPU time or more is idle. What the setting does not cover opens, and a wave there becomes
     /// open service. The larges' bound needs no more than the head's gate: its node is empty within
     /// S, and where none can be gated a large ends within L; either way some large starts in every
     /// L + S, so the k-th does within k(L + S). So the head is always served.

@@ -200,8 +200,8 @@ fn many_nodes() -> Vec<Run> {
     let mut filled = timed(2, 2, (2, 2), (2, 1)).configured(backfill).with(cancel);
     filled.arrivals.push(Arrivals { shape: Shape::Small, limit: Some(1), count: 2 });
     vec![
-        run("2x2: 5 smalls, 3 larges", 239_399, timed(2, 2, (5, 1), (3, 1))),
-        run("2x2: larges of 2", 82_663, timed(2, 2, (4, 1), (3, 2))),
+        run("2x2: 5 smalls, 3 larges", 255_211, timed(2, 2, (5, 1), (3, 1))),
+        run("2x2: larges of 2", 85_322, timed(2, 2, (4, 1), (3, 2))),
         run("2x2: two drains", 56_248, timed(2, 2, (4, 1), (3, 1)).configured(two_drains)),
         run("2x2: one kept open", 48_894, timed(2, 2, (4, 1), (3, 1)).configured(keep)),
         run("2x2: backfill and a deletion", 327_824, filled),
