@@ -29,11 +29,12 @@ pub fn restore(world: &World) -> Result<(Pool, Known), ConfigError> {
     adopt_sequences(world, &mut known);
     let mut nodes = BTreeMap::new();
     let mut jobs = Vec::new();
+    let homes = homes(world);
     for facts in world.nodes.values() {
         let id = known.ids.learn_node(&facts.name, &facts.uid);
         let status = world.ledger(facts);
         let restored = match status {
-            Some(status) => restore_node(world, facts, status, &mut known, &mut jobs),
+            Some(status) => restore_node(world, facts, status, &homes, &mut known, &mut jobs),
             None => Node::new(node::spec(facts, None, world.resource()), world.now),
         };
         nodes.insert(id, restored);
@@ -42,6 +43,39 @@ pub fn restore(world: &World) -> Result<(Pool, Known), ConfigError> {
     let elsewhere = elsewhere.unwrap_or_default();
     let pool = Pool::restore(world.config.clone(), nodes, jobs, elsewhere)?;
     Ok((pool, known))
+}
+
+/// Where each pod belongs, by UID, that has a reservation on several nodes. That happens when the
+/// write of a leader that was superseded arrives late, on a node of which the next one has not
+/// written since. What a binding was posted for counts for more than what nobody used yet, and
+/// where the pod is bound, for most.
+fn homes(world: &World) -> BTreeMap<&str, &str> {
+    let mut places: BTreeMap<&str, Vec<(&NodeFacts, &Reservation)>> = BTreeMap::new();
+    for facts in world.nodes.values() {
+        for reservation in world.ledger(facts).into_iter().flat_map(|s| &s.reservations) {
+            places.entry(&reservation.uid).or_default().push((facts, reservation));
+        }
+    }
+    places.retain(|_, places| places.len() > 1);
+    places.into_iter().filter_map(|(uid, places)| Some((uid, home(world, uid, places)?))).collect()
+}
+
+fn home<'a>(
+    world: &World,
+    uid: &str,
+    places: Vec<(&'a NodeFacts, &Reservation)>,
+) -> Option<&'a str> {
+    let bound = world.pods.get(uid).and_then(|pod| pod.node.as_ref());
+    let best = places.into_iter().max_by_key(|&(facts, reservation)| {
+        let here = bound.is_some_and(|node| *node == facts.name);
+        (here, may_be_bound(reservation), reservation.bound_at.as_ref().map(millis))
+    });
+    best.map(|(facts, _)| facts.name.as_str())
+}
+
+/// Whether a binding was posted by this reservation.
+fn may_be_bound(reservation: &Reservation) -> bool {
+    reservation.bound_at.is_some() || reservation.state != ReservationState::Reserved
 }
 
 /// Numbers that ledgers recorded come first: what a ledger says was decided upon.
@@ -72,6 +106,7 @@ fn restore_node(
     world: &World,
     facts: &NodeFacts,
     status: &GpuNodeStatus,
+    homes: &BTreeMap<&str, &str>,
     known: &mut Known,
     jobs: &mut Vec<Job>,
 ) -> Node {
@@ -80,6 +115,14 @@ fn restore_node(
     let mut holdings = BTreeMap::new();
     let mut large = None;
     for reservation in &status.reservations {
+        if homes.get(&*reservation.uid).is_some_and(|home| *home != facts.name) {
+            // Nobody binds by one that the next write leaves out. Otherwise the pod may run here.
+            if may_be_bound(reservation) {
+                let (job, holding) = doubtful(status, reservation, known);
+                holdings.insert(job, holding);
+            }
+            continue;
+        }
         let Some((job, holding)) = holding(world, status, reservation, known) else { continue };
         if let Some(shape) = holding.shape {
             let pod = world.pods.get(&reservation.uid).filter(|pod| pod.is_ours());
@@ -164,6 +207,26 @@ fn holding(
         evicting: false,
     };
     Some((job, holding))
+}
+
+/// GPUs of a pod that belongs to another node by all that is known, and that may have been bound
+/// here: counted as a foreign pod's, until it is seen elsewhere or is gone.
+fn doubtful(
+    status: &GpuNodeStatus,
+    reservation: &Reservation,
+    known: &mut Known,
+) -> (JobId, Holding) {
+    let holding = Holding {
+        shape: None,
+        kind: Kind::Foreign,
+        stage: Stage::Bound,
+        gpus: gpu_set(status, &reservation.gpus),
+        since: millis(&reservation.since),
+        expires: None,
+        latest_end: reservation.latest_end.as_ref().map(millis),
+        evicting: false,
+    };
+    (known.ids.learn_foreign(&who(reservation)), holding)
 }
 
 fn phase(world: &World, status: &GpuNodeStatus, large: Option<JobId>, known: &mut Known) -> Phase {

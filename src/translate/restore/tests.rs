@@ -235,3 +235,59 @@ fn a_ledger_that_makes_no_sense_gives_an_open_node() {
         assert!(after.pool.nodes().values().all(Node::is_open), "{name}");
     }
 }
+
+/// A superseded leader's write may arrive after the next one promised the pod another node.
+#[test]
+fn a_pod_promised_on_two_nodes_belongs_where_it_is_bound() {
+    for (home, other) in [("m", "n"), ("n", "m")] {
+        let mut scene = Scene::new(&["m", "n"]);
+        scene.put(pod("l", "whole-node-large", 0, json!({})));
+        smalls(&mut scene, &["a"]);
+        let first = scene.world.ledgers.iter().find(|(_, ledger)| {
+            let status = ledger.status.as_ref().unwrap();
+            status.reservations.iter().any(|reservation| reservation.uid == "a")
+        });
+        let copy = first.unwrap().1.status.as_ref().unwrap().reservations[0].clone();
+        scene.remove("l");
+        scene.settle();
+        scene.pass(1);
+        for node in [home, other] {
+            scene.change_ledger(node, |status| status.reservations = vec![copy.clone()]);
+        }
+        scene.put(pod("a", "small", 0, on(home, None)));
+
+        let mut scene = again(&scene);
+        scene.settle();
+        let holders = |scene: &Scene, node| -> Vec<String> {
+            let reservations = scene.ledger(node).reservations.iter();
+            reservations.map(|reservation| reservation.uid.clone()).collect()
+        };
+        assert_eq!(holders(&scene, home), ["a"], "bound on {home}");
+        assert_eq!(holders(&scene, other), [""; 0], "bound on {home}");
+        assert_eq!(scene.pool.node_of(scene.job("a")), Some(scene.node(home)));
+        assert!(scene.pool.nodes()[&scene.node(home)].holdings.contains_key(&scene.job("a")));
+    }
+}
+
+/// Until one knows which of two posted bindings took effect, both nodes' GPUs are held.
+#[test]
+fn a_pod_that_may_be_bound_on_two_nodes_holds_both_until_it_is_seen() {
+    let mut scene = Scene::new(&["m", "n"]);
+    smalls(&mut scene, &["a"]);
+    let mut copy = scene.ledger("m").reservations[0].clone();
+    copy.bound_at = Some(began(scene.world.now));
+    copy.state = ReservationState::Bound;
+    for node in ["m", "n"] {
+        scene.change_ledger(node, |status| status.reservations = vec![copy.clone()]);
+    }
+    let mut scene = again(&scene);
+    scene.settle();
+    for node in ["m", "n"] {
+        assert_eq!(scene.ledger(node).reservations.len(), 1, "{node}");
+    }
+    scene.put(pod("a", "small", 0, on("m", None)));
+    scene.settle();
+    assert_eq!(scene.ledger("m").reservations.len(), 1);
+    assert_eq!(scene.ledger("m").reservations[0].uid, "a");
+    assert_eq!(scene.ledger("n").reservations.len(), 0);
+}
