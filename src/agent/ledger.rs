@@ -208,7 +208,17 @@ pub(super) async fn write(
         }
         let Some(report) = reports.borrow_and_update().clone() else { continue };
         let known = ledger.borrow_and_update().clone();
-        let Ledger::Present(found) = known else { continue };
+        let found = match known {
+            Ledger::Present(found) => found,
+            // The node is in no pool: nobody waits for a report, and a failed one is void.
+            Ledger::Absent => {
+                retry = None;
+                backoff.start_over();
+                check.set(true);
+                continue;
+            }
+            Ledger::Unknown => continue,
+        };
         if report.stands_in(found.status.as_ref()) {
             retry = None;
             backoff.start_over();

@@ -153,7 +153,7 @@ impl PoolState {
             untold += self.records.add(record::decided(decision, &words, &gates));
         }
         for moved in known.promises.note(pool, &inputs, &decisions, world.now) {
-            self.records.add(record::moved(&moved, &Words { pool, known, world }));
+            untold += self.records.add(record::moved(&moved, &Words { pool, known, world }));
         }
         known.tidy(world, pool);
         untold + self.agents_changed(world)

@@ -164,7 +164,8 @@ impl Extender {
             let ready = self.memory.is_read();
             let home = filter::home(&self.memory, &pod.metadata.uid, self.clock.now());
             let promised = || self.just_admitted(pod) || filter::gate_has_gone(&self.memory, pod);
-            let late = ready && home == Home::Nowhere && promised();
+            // A node made anew may be known later than its ledger.
+            let late = ready && matches!(home, Home::Nowhere | Home::Replaced(_)) && promised();
             if ready && !late {
                 self.count_wait(waited, "seen");
                 return Ok(home);

@@ -26,6 +26,8 @@ const AWAY: Millis = Millis::from_secs(60);
 const ANSWER_LATE: Millis = Millis::from_secs(20);
 /// Condition of a ledger that says whether its node's agent can be relied upon.
 pub const CONDITION: &str = "AgentReady";
+/// Its reason where the node has no agent.
+const GONE: &str = "AgentGone";
 
 /// The pod of a node's agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -119,7 +121,7 @@ fn word(
         Some(_) => None,
         None => known.agent_missing.get(&facts.name).filter(|since| long(since)).map(|&since| {
             let since = spoken(since);
-            ("AgentGone", format!("There has been no node agent on the node since {since}."))
+            (GONE, format!("There has been no node agent on the node since {since}."))
         }),
     };
     let owed = if reports { unanswered(world, known, node) } else { Vec::new() };
@@ -142,6 +144,14 @@ fn word(
         (None, _) => "ReleaseUnanswered",
     };
     Some(AgentWord { ready: false, reason, message, unanswered })
+}
+
+/// Since when a ledger says that its node has no agent. A controller that starts anew has not seen
+/// the pod go.
+pub fn gone_since(status: &GpuNodeStatus) -> Option<Millis> {
+    let told = status.conditions.iter().find(|condition| condition.type_ == CONDITION)?;
+    let gone = told.status == "False" && told.reason == GONE;
+    gone.then(|| Millis(millis(&told.last_transition_time).0.saturating_sub(AWAY.0)))
 }
 
 /// Pods that are gone from the API server and about which the agent owes an answer.
@@ -256,6 +266,9 @@ mod tests {
         assert!(says(&mut scene, 200).unwrap().ready, "its pod may be replaced");
         assert!(says(&mut scene, 259).unwrap().ready);
         assert_eq!(says(&mut scene, 260).unwrap().reason, "AgentGone");
+        let (pool, known) = crate::translate::restore::restore(&scene.world).unwrap();
+        (scene.pool, scene.known) = (pool, known);
+        assert_eq!(says(&mut scene, 261).unwrap().reason, "AgentGone", "after a new start as well");
         scene.change_ledger("n", |status| status.agent_seen = None);
         assert_eq!(says(&mut scene, 261), None, "a node without an agent lacks none");
     }

@@ -224,8 +224,11 @@ fn irreconcilable(
 ) -> Option<String> {
     base.reservations.iter().find_map(|reservation| {
         let posted = millis(reservation.bound_at.as_ref()?);
-        let job = known.ids.job(&reservation.uid);
-        let holds = job.is_some_and(|job| pool.node_of(job) == Some(id));
+        let here = |job| pool.node_of(job) == Some(id);
+        let (ours, foreign) =
+            (known.ids.job(&reservation.uid), known.ids.foreign(&reservation.uid));
+        // As foreign, where another ledger promises the pod as well.
+        let holds = ours.is_some_and(here) || foreign.is_some_and(here);
         let over = known.released.get(&reservation.uid) == Some(&Released::Over);
         let settled = holds || over || posted + BIND_DOUBT < world.now;
         (!settled).then(|| {

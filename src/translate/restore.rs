@@ -118,7 +118,7 @@ fn restore_node(
         if homes.get(&*reservation.uid).is_some_and(|home| *home != facts.name) {
             // Nobody binds by one that the next write leaves out. Otherwise the pod may run here.
             if may_be_bound(reservation) {
-                let (job, holding) = doubtful(status, reservation, known);
+                let (job, holding) = doubtful(world, status, reservation, known);
                 holdings.insert(job, holding);
             }
             continue;
@@ -210,19 +210,24 @@ fn holding(
 }
 
 /// GPUs of a pod that belongs to another node by all that is known, and that may have been bound
-/// here: counted as a foreign pod's, until it is seen elsewhere or is gone.
+/// here: counted as a foreign pod's, until it is seen elsewhere or is gone, or the binding can no
+/// longer take effect.
 fn doubtful(
+    world: &World,
     status: &GpuNodeStatus,
     reservation: &Reservation,
     known: &mut Known,
 ) -> (JobId, Holding) {
+    let unbound = world.pods.get(&reservation.uid).is_some_and(|pod| pod.node.is_none());
+    let until = reservation.bound_at.as_ref().map(|at| millis(at) + BIND_DOUBT);
+    let expires = until.filter(|_| unbound);
     let holding = Holding {
         shape: None,
         kind: Kind::Foreign,
-        stage: Stage::Bound,
+        stage: if expires.is_some() { Stage::Reserved } else { Stage::Bound },
         gpus: gpu_set(status, &reservation.gpus),
         since: millis(&reservation.since),
-        expires: None,
+        expires,
         latest_end: reservation.latest_end.as_ref().map(millis),
         evicting: false,
     };

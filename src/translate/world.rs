@@ -230,6 +230,7 @@ impl Known {
         };
         let missing = world.nodes.values().filter(lacks).map(|node| {
             let since = self.agent_missing.get(&node.name).copied();
+            let since = since.or_else(|| agents::gone_since(world.ledger(node)?));
             (node.name.clone(), since.unwrap_or(world.now))
         });
         self.agent_missing = missing.collect();

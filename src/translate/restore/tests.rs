@@ -2,10 +2,13 @@
 
 use k8s_openapi::serde_json::{Value, json};
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::api::ShapeCounters as ApiCounters;
 use crate::policy::Shape;
 use crate::translate::fixture::{Scene, at, gpu_pool, on, pod};
+use crate::translate::plan::{Memory, plan};
 use crate::translate::time::began;
 
 /// What a node does, and how the scene comes to it.
@@ -280,8 +283,13 @@ fn a_pod_that_may_be_bound_on_two_nodes_holds_both_until_it_is_seen() {
     for node in ["m", "n"] {
         scene.change_ledger(node, |status| status.reservations = vec![copy.clone()]);
     }
-    let mut scene = again(&scene);
-    scene.settle();
+    let doubtful = scene;
+    let mut scene = again(&doubtful);
+    scene.step();
+    let plan =
+        plan(&scene.world, &scene.pool, &scene.known, &BTreeSet::new(), &mut Memory::default());
+    assert_eq!(plan.rebuild, None, "rebuilding would give the same");
+    scene.write();
     for node in ["m", "n"] {
         assert_eq!(scene.ledger(node).reservations.len(), 1, "{node}");
     }
@@ -290,4 +298,12 @@ fn a_pod_that_may_be_bound_on_two_nodes_holds_both_until_it_is_seen() {
     assert_eq!(scene.ledger("m").reservations.len(), 1);
     assert_eq!(scene.ledger("m").reservations[0].uid, "a");
     assert_eq!(scene.ledger("n").reservations.len(), 0);
+
+    let mut scene = again(&doubtful);
+    scene.settle();
+    scene.pass(BIND_DOUBT.0 / 1_000 + 1);
+    scene.settle();
+    for node in ["m", "n"] {
+        assert_eq!(scene.ledger(node).reservations.len(), 0, "{node}: no binding came");
+    }
 }
