@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::bound::{Before, ByPlace, Figure, Terms};
 use super::{
-    Basis, Bound, Config, Decision, GpuSet, Input, JobId, Kind, Millis, NodeId, NodeSpec, Pool,
-    QueueKey, Shape, TenantId, UnreserveReason, Waiting,
+    Basis, Bound, Config, Decision, Fits, GpuSet, Input, JobId, Kind, Millis, NodeId, NodeSpec,
+    Pool, QueueKey, Shape, TenantId, UnreserveReason, Waiting,
 };
 
 /// A waiting job is told a later time than before, or none any more.
@@ -39,7 +39,11 @@ pub enum Cause {
     NodeGone(NodeId),
     /// The node lost a GPU, or takes no new work.
     NodeUnfit(NodeId),
-    /// The node takes new work again, and others wait for it where there is one wave at a time.
+    /// This large, which is served first and was held back, drains a node now, and the gate of the
+    /// told one opens for it.
+    DrainsFirst(JobId),
+    /// The node takes new work again, and others wait for it: where there is one wave at a time, or
+    /// where a large waits that only some nodes fit.
     NodeBack(NodeId),
     /// This job went round the rule and holds GPUs.
     Foreign(JobId),
@@ -91,6 +95,8 @@ struct Seen {
     /// Until when every holder keeps its limit.
     limits_kept: Option<(Millis, JobId)>,
     terms: Terms,
+    /// Whether a large waits that only some nodes fit.
+    choosy: bool,
 }
 
 impl Promises {
@@ -212,6 +218,8 @@ fn tell(
         Some(by_place) => by_place.latest_start(more),
         // The gate that was closed for it is closed for another.
         None if !ahead.is_empty() => return fresh,
+        // Or it is open.
+        None if figure.by_place.is_some() => return fresh,
         None => told,
     };
     if now <= kept {
@@ -237,7 +245,12 @@ fn because(pool: &Pool, waiting: &Waiting, basis: Basis, came: &[Came]) -> Optio
         Basis::Drain | Basis::Place(_) | Basis::Wide => {}
     }
     let key = waiting.job.queue_key();
-    came.iter().rev().find(|came| came.key <= key).map(|came| came.cause)
+    let came = came.iter().rev().find(|came| came.key <= key).map(|came| came.cause);
+    came.or_else(|| {
+        let drains = pool.nodes().values().filter_map(|node| pool.job(node.gate()?.job));
+        let first = drains.filter(|large| large.queue_key() < key).min_by_key(|l| l.queue_key());
+        first.map(|large| Cause::DrainsFirst(large.id))
+    })
 }
 
 fn told_again(input: &Input) -> Option<JobId> {
@@ -256,7 +269,9 @@ impl Seen {
         let foreign = holdings().filter(|(_, holding)| holding.kind == Kind::Foreign);
         let foreign = foreign.map(|(&job, holding)| (job, (holding.gpus, holding.latest_end)));
         let (config, terms) = (pool.config().clone(), pool.terms(now));
-        Self { at: now, config, nodes, foreign: foreign.collect(), limits_kept, terms }
+        let mut larges = pool.queue(Shape::Large);
+        let choosy = larges.any(|waiting| waiting.job.fits != Fits::Any);
+        Self { at: now, config, nodes, foreign: foreign.collect(), limits_kept, terms, choosy }
     }
 
     /// What happened since that moves everybody's time.
@@ -303,7 +318,8 @@ impl Seen {
                 return Some(job.map_or(Cause::Settings, Cause::Longer));
             }
         }
-        if now.config.one_wave {
+        // A large in front that had no node drains one now, and a drain behind it may be given up.
+        if now.config.one_wave || now.choosy {
             let back = |(id, spec): (&NodeId, &NodeSpec)| {
                 (self.nodes.get(id) != Some(spec)).then_some(Cause::NodeBack(*id))
             };

@@ -180,6 +180,9 @@ fn because(moved: &BoundMoved, words: &Words<'_>) -> String {
         Moved::NodeUnfit(node) => {
             format!("node {} lost a GPU or takes no new work", words.node(node))
         }
+        Moved::DrainsFirst(job) => {
+            format!("{}, which is served first and was held back, drains a node", words.pod(job))
+        }
         Moved::NodeBack(node) => format!("node {} takes new work again", words.node(node)),
         Moved::Foreign(job) => {
             format!("{} holds GPUs and did not go through Sluice", words.pod(job))
@@ -249,6 +252,10 @@ mod tests {
             (Moved::CameBack(a, UnreserveReason::Expired), "the reservation of team/a, which is"),
             (Moved::NodeGone(node), "node n is gone."),
             (Moved::NodeUnfit(node), "node n lost a GPU or takes no new work."),
+            (
+                Moved::DrainsFirst(a),
+                "team/a, which is served first and was held back, drains a node.",
+            ),
             (Moved::NodeBack(node), "node n takes new work again."),
             (Moved::Foreign(a), "team/a holds GPUs and did not go through Sluice."),
             (Moved::Overran(a), "team/a holds GPUs beyond its limit."),

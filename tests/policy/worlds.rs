@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sluice::policy::{
-    BoundMoved, Config, Decision, Fits, GpuSet, Input, Job, JobId, Kind, Millis, Node, NodeId,
-    NodeSpec, Outcome, Pool, Promises, Shape, TenantId,
+    BoundMoved, Cause, Config, Decision, Fits, GpuSet, Input, Job, JobId, Kind, Millis, Node,
+    NodeId, NodeSpec, Outcome, Pool, Promises, Shape, TenantId,
 };
 
 /// One unit of a world's time. Longer than a failure at once, and than a reservation lasts.
@@ -101,6 +101,14 @@ impl Drop for World<'_> {
             }
         }
     }
+}
+
+/// What was told later although nothing had happened that no proof covers. That a node comes back
+/// is nothing of that kind, but where larges wait that only some nodes fit.
+pub(crate) fn unexplained(setup: &Setup, moved: &[BoundMoved]) -> Vec<BoundMoved> {
+    let back = |moved: &&BoundMoved| setup.pinned && matches!(moved.cause, Cause::NodeBack(_));
+    let explained = |moved: &&BoundMoved| setup.faults || back(moved);
+    moved.iter().filter(|moved| !explained(moved)).copied().collect()
 }
 
 /// Plays a world to its end; every job must have started by then.
