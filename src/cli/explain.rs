@@ -121,7 +121,13 @@ fn nowhere(args: &Args, played: &Played) -> anyhow::Error {
     if names.values().flat_map(|table| table.pods.values()).any(full) {
         return anyhow!("pod {} neither waits nor holds GPUs at {at}", name(args));
     }
-    anyhow!("{file} does not know of a pod {}", name(args))
+    let bare = name(args);
+    if bare.contains('/') {
+        return anyhow!(
+            "{file} does not know of a pod {bare}: write its bare name, and its namespace with -n"
+        );
+    }
+    anyhow!("{file} does not know of a pod {bare}")
 }
 
 #[cfg(not(feature = "cluster"))]

@@ -57,7 +57,7 @@ pub struct Search {
     #[arg(long, value_name = "SCHEDULES")]
     pub offline_budget: Option<u32>,
     /// By how much run times may well exceed their estimates: planners keep away from deadlines
-    /// by as much [default: 0%].
+    /// by as much.
     #[arg(long, value_name = "PERCENT", default_value_t = 0)]
     pub estimate_error: u32,
 }

@@ -78,10 +78,10 @@ impl Settings {
     }
 }
 
-/// What fits into some 35 milliseconds on one core.
-const ONLINE_PLACEMENTS: u32 = 600_000;
-/// What fits into less than two seconds.
-const OFFLINE_PLACEMENTS: u32 = 30_000_000;
+/// What fits into 50 milliseconds on one core where every place is taken and a day has 288 steps.
+const ONLINE_PLACEMENTS: u32 = 420_000;
+/// What fits into two seconds there.
+const OFFLINE_PLACEMENTS: u32 = 24_000_000;
 /// Schedules per square of the number of jobs, after which more find hardly anything better.
 const ONLINE_PER_PAIR: u32 = 20;
 /// The same where there is time.

@@ -339,7 +339,7 @@ impl Report {
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
                 let _ = writeln!(
                     out,
-                    "{}: {}{more} can never fit beside what is reserved; not run at all",
+                    "{}: can never fit beside what is reserved, so not run at all: {}{more}",
                     entry.name,
                     names.join(", ")
                 );

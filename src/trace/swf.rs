@@ -83,12 +83,24 @@ fn job(
     let gpus = whole(if asked > 0.0 { asked } else { allocated });
     let Some(gpus) = gpus.filter(|&gpus| gpus > 0) else {
         let column = "5 and 8 (processors)";
-        left_out.add(file, line, column, "no number of processors", "1 or more in one of them");
+        left_out.add(
+            file,
+            line,
+            column,
+            "no number of processors, so the row is left out",
+            "1 or more in one of them",
+        );
         return None;
     };
     let Some(expected_ms) = asked_time.or(run).filter(|&ms| ms > 0) else {
         let column = "4 and 9 (run time, requested time)";
-        left_out.add(file, line, column, "neither", "a number of seconds above 0 in one of them");
+        left_out.add(
+            file,
+            line,
+            column,
+            "neither, so the row is left out",
+            "a number of seconds above 0 in one of them",
+        );
         return None;
     };
     let start_ms = wait.map(|wait| arrival_ms + wait);

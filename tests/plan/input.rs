@@ -235,7 +235,11 @@ fn other_layouts_are_recognised() {
     let workload = Workload::read(source("trace.swf", archive), None).unwrap();
     assert_eq!((workload.format, workload.jobs.len()), (Format::Swf, 1));
     let told: Vec<_> = workload.remarks.iter().map(|fault| (fault.line, &*fault.found)).collect();
-    assert_eq!(told, [(2, "neither"), (3, "no number of processors")]);
+    let expected = [
+        (2, "neither, so the row is left out"),
+        (3, "no number of processors, so the row is left out"),
+    ];
+    assert_eq!(told, expected);
 
     let records = concat!(
         "{\"event\":\"node\",\"node\":\"n\",\"gpus\":[\"g0\",\"g1\"]}\n",
