@@ -263,13 +263,7 @@ async fn a_pod_deleted_by_force_is_held_until_the_agent_says_so() {
     let plane = ControlPlane::start(2);
     plane.create("a", SMALL);
     plane.until_run(&["a"]).await;
-    plane.server.change(&ledger_path("n1"), |ledger| {
-        ledger["status"]["agentSeen"] = json!("2026-11-30T00:00:00Z");
-        let who = json!({"namespace": "team", "name": "a", "uid": "a"});
-        ledger["status"]["gpus"] = json!([
-            {"index": 0, "id": "GPU-x", "health": "Healthy", "holder": who},
-            {"index": 1, "id": "GPU-y", "health": "Healthy"}]);
-    });
+    plane.agent_finds("a");
     plane.server.remove(&path("a"));
     plane.create("l", LARGE);
     plane.until("the question to the agent", |plane| plane.status().releasing == ["a"]).await;

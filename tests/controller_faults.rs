@@ -109,13 +109,7 @@ async fn an_agent_that_does_not_answer_is_told_and_nothing_starts_in_its_dark() 
     plane.server.put(AGENT, agent(true, &plane.time()));
     plane.create("a", SMALL);
     plane.until_run(&["a"]).await;
-    plane.server.change(&ledger_path("n1"), |ledger| {
-        ledger["status"]["agentSeen"] = json!("2026-11-30T00:00:00Z");
-        let who = json!({"namespace": "team", "name": "a", "uid": "a"});
-        ledger["status"]["gpus"] = json!([
-            {"index": 0, "id": "GPU-x", "health": "Healthy", "holder": who},
-            {"index": 1, "id": "GPU-y", "health": "Healthy"}]);
-    });
+    plane.agent_finds("a");
     plane.until("an agent at work", |plane| agent_says(plane, "True", "at work")).await;
     plane.server.remove(&path("a"));
     plane.until("the question", |plane| plane.status().releasing == ["a"]).await;

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 
-use super::replay::{Output, read};
+use super::input;
+use super::replay::Output;
 use crate::explain::names::utc;
 use crate::explain::{Context, Words, json, text};
 use crate::journal::{self, Played};
@@ -66,7 +67,7 @@ fn name(args: &Args) -> &str {
 }
 
 fn from_records(args: &Args, file: &Path) -> anyhow::Result<Told> {
-    let (file, content) = read(file)?;
+    let (file, content) = input::read(file)?;
     let (records, faults) = journal::read(&file, &content);
     let played = journal::replay(&file, &records, faults, args.at);
     for fault in &played.faults {
@@ -137,8 +138,7 @@ fn from_cluster(_: &Args) -> anyhow::Result<Told> {
 
 #[cfg(feature = "cluster")]
 fn from_cluster(args: &Args) -> anyhow::Result<Told> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("failed to start")?.block_on(cluster::told(args))
+    super::ask(cluster::told(args))
 }
 
 #[cfg(feature = "cluster")]

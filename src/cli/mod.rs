@@ -1,14 +1,15 @@
 //! The command line: argument types and dispatch, no logic of its own.
 //!
 //! Commands that need no cluster stand on the pure side of the wall; the others exist only with
-//! feature `cluster`. A command that runs as a server goes through [`serve`]; the others never
-//! start a runtime.
+//! feature `cluster`. A command that runs as a server goes through [`serve`], one that asks or
+//! tells the cluster something and ends through `ask`; the others never start a runtime.
 
 #[cfg(feature = "cluster")]
 pub mod agent;
 #[cfg(feature = "cluster")]
 pub mod crd;
 pub mod explain;
+mod input;
 pub mod ladder;
 #[cfg(feature = "cluster")]
 pub mod node;
@@ -183,6 +184,15 @@ where
     // What still runs now was told to stop and did not: it does not hold up the process.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     result
+}
+
+/// Runs a command that talks to the cluster and ends.
+#[cfg(feature = "cluster")]
+fn ask<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    use anyhow::Context as _;
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("failed to start")?.block_on(command)
 }
 
 #[cfg(test)]

@@ -41,11 +41,7 @@ enum Command {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let Command::Unmark = args.command;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("failed to start")?;
-    runtime.block_on(async {
+    super::ask(async {
         let client = Client::try_default().await.context("failed to find the cluster")?;
         unmark(&client).await
     })

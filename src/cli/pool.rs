@@ -43,11 +43,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("failed to read {}", file.display()))?;
     let pool = read(&text).with_context(|| format!("cannot use {}", file.display()))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("failed to start")?;
-    runtime.block_on(apply(&pool))
+    super::ask(apply(&pool))
 }
 
 /// The manifest as it is written: fields that it leaves out stay with whoever owns them.

@@ -1,10 +1,11 @@
 //! Pure side: `sluice replay` decides again what a controller recorded.
 
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::Write as _;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 
+use super::input;
 use crate::journal::{self, Played};
 
 /// Arguments of `sluice replay`.
@@ -30,7 +31,7 @@ pub enum Output {
 
 /// Prints what the replay found, and fails unless every decision is the same.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let (name, content) = read(&args.file)?;
+    let (name, content) = input::read(&args.file)?;
     let (records, faults) = journal::read(&name, &content);
     let played = journal::replay(&name, &records, faults, None);
     let text = match args.output {
@@ -43,19 +44,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     std::io::stdout().lock().write_all(text.as_bytes()).context("failed to print the result")?;
     verdict(&played)
-}
-
-/// The content of a file or of standard input, and what to call it.
-pub(super) fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
-    let name = path.display().to_string();
-    let content = if name == "-" {
-        let mut content = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut content).map(|_| content)
-    } else {
-        std::fs::read(path)
-    };
-    let content = content.with_context(|| format!("failed to read {name}"))?;
-    Ok((name, content))
 }
 
 fn verdict(played: &Played) -> anyhow::Result<()> {

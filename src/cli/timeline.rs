@@ -1,11 +1,12 @@
 //! Pure side: `sluice timeline` shows what ran on which GPUs, and checks it.
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use serde_json::json;
 
+use super::input;
 use crate::timeline::check::{Rules, SLACK_MS, check};
 use crate::timeline::{Timeline, record, svg, text};
 
@@ -77,14 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn read(files: &[PathBuf]) -> anyhow::Result<Vec<record::Record>> {
     let (mut records, mut faults) = (Vec::new(), Vec::new());
     for path in files {
-        let name = path.display().to_string();
-        let content = if name == "-" {
-            let mut content = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut content).map(|_| content)
-        } else {
-            std::fs::read(path)
-        };
-        let content = content.with_context(|| format!("failed to read {name}"))?;
+        let (name, content) = input::read(path)?;
         record::read(&name, &content, &mut records, &mut faults);
     }
     if faults.is_empty() {

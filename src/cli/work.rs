@@ -1,11 +1,12 @@
 //! Pure side: the arguments that say what work there is and on what it runs, and the files that
 //! they name.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use super::input;
 use crate::plan::build::Frame;
 use crate::trace::{Fault, Faults, Source, Workload, parse_duration};
 
@@ -123,14 +124,7 @@ impl File {
 }
 
 fn read(path: &Path) -> anyhow::Result<File> {
-    let name = path.display().to_string();
-    let mut bytes = Vec::new();
-    let read = if name == "-" {
-        std::io::stdin().lock().read_to_end(&mut bytes)
-    } else {
-        std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes))
-    };
-    read.with_context(|| format!("failed to read {name}"))?;
+    let (name, bytes) = input::read(path)?;
     match String::from_utf8(bytes) {
         Ok(content) => Ok(File { name, content, not_utf8: None }),
         Err(error) => {

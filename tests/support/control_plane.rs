@@ -113,6 +113,17 @@ impl ControlPlane {
         self.life = None;
     }
 
+    /// The node's agent reports its two GPUs, and that a pod holds the first.
+    pub fn agent_finds(&self, pod: &str) {
+        self.server.change(&ledger_path("n1"), |ledger| {
+            ledger["status"]["agentSeen"] = json!("2026-11-30T00:00:00Z");
+            let who = json!({"namespace": "team", "name": pod, "uid": pod});
+            ledger["status"]["gpus"] = json!([
+                {"index": 0, "id": "GPU-x", "health": "Healthy", "holder": who},
+                {"index": 1, "id": "GPU-y", "health": "Healthy"}]);
+        });
+    }
+
     /// Creates a gated pod.
     pub fn create(&self, name: &str, shape: &str) {
         self.create_with(name, shape, &json!({}));
