@@ -8,16 +8,20 @@
 //! A browser on the machine of whoever forwards the port may be led here by a name that somebody
 //! else owns; so the request must be for a loopback address by its own name.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures::Stream;
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::lease::Leadership;
 use crate::journal::Snapshot;
@@ -80,16 +84,23 @@ async fn snapshot(
         let text = "the leader has no time to answer now: ask again\n";
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines(pools)))
+        .into_response()
+}
+
+/// The lines, as fast as they are taken: many pools' records never stand in memory twice.
+fn lines(pools: Vec<Snapshot>) -> impl Stream<Item = Result<String, Infallible>> {
+    let (out, lines) = mpsc::channel(1);
     // A large state takes its time to be written, which must not hold up the others here.
-    let written =
-        tokio::task::spawn_blocking(move || pools.iter().map(Snapshot::lines).collect::<String>());
-    match written.await {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/x-ndjson")], text).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "cannot write a snapshot");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    tokio::task::spawn_blocking(move || {
+        for line in pools.into_iter().flat_map(Snapshot::into_lines) {
+            if out.blocking_send(Ok(line)).is_err() {
+                tracing::debug!("whoever asked for the snapshot has gone");
+                return;
+            }
         }
-    }
+    });
+    ReceiverStream::new(lines)
 }
 
 /// Whether a `Host` header names a loopback address, with or without a port.

@@ -39,14 +39,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The records, one a line.
-    pub fn lines(&self) -> String {
-        let mut text = String::new();
-        for line in self.lines.iter().map(AsRef::as_ref).chain([self.state.line().as_str()]) {
-            text.push_str(line);
-            text.push('\n');
-        }
-        text
+    /// The records, each with the end of its line. The state is written when its turn comes, so
+    /// that whoever passes the lines on holds one of them at a time.
+    pub fn into_lines(self) -> impl Iterator<Item = String> {
+        let state = std::iter::once_with(move || self.state.line() + "\n");
+        self.lines.into_iter().map(|line| format!("{line}\n")).chain(state)
     }
 }
 

@@ -315,7 +315,7 @@ impl Machine {
     fn replay(&mut self) {
         let nobody = NameTable::default();
         let snapshot = self.recorder.snapshot(&self.pool, Millis(self.now), &nobody);
-        replays(&snapshot.lines());
+        replays(&snapshot.into_lines().collect::<String>());
     }
 
     fn compare(&self) {

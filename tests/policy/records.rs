@@ -195,7 +195,8 @@ fn a_step_without_news_counts_where_the_clock_steps_back() {
     let released = Input::Released { job: JobId(2), outcome: Outcome::Completed };
     let decided = step(vec![released], 3);
     assert!(matches!(decided[..], [Decision::Reserved { job: JobId(1), .. }]), "{decided:?}");
-    let text = recorder.snapshot(&pool, Millis::from_secs(3), &nobody).lines();
+    let text =
+        recorder.snapshot(&pool, Millis::from_secs(3), &nobody).into_lines().collect::<String>();
     replays(&text);
     assert!(text.contains("\"now_ms\":7000,\"is\":{\"step\":{\"inputs\":[],\"decisions\":[]"));
 }
@@ -225,7 +226,7 @@ fn memory_is_bounded_and_what_is_kept_can_be_replayed() {
         recorder.step(&mut pool, vec![released], go, &nobody);
         assert!(recorder.bytes() <= MOST, "{} bytes", recorder.bytes());
     }
-    let text = recorder.snapshot(&pool, Millis(1_001), &nobody).lines();
+    let text = recorder.snapshot(&pool, Millis(1_001), &nobody).into_lines().collect::<String>();
     replays(&text);
     let steps = replay(&text).pools["p"].steps;
     assert!((20..500).contains(&steps), "{steps} steps");
@@ -239,7 +240,7 @@ fn a_state_that_is_too_large_is_not_kept_and_the_snapshot_has_it_all_the_same() 
     recorder.step(&mut pool, (1..=100).map(small).collect(), Millis(1), &nobody);
     recorder.step(&mut pool, vec![small(101)], Millis(2), &nobody);
     assert!(recorder.bytes() <= 1_000);
-    let text = recorder.snapshot(&pool, Millis(2), &nobody).lines();
+    let text = recorder.snapshot(&pool, Millis(2), &nobody).into_lines().collect::<String>();
     replays(&text);
     assert_eq!(text.lines().count(), 1);
     assert!(text.contains("\"id\":101"));
@@ -251,7 +252,7 @@ fn nothing_is_kept_where_nothing_may_be() {
     let (mut recorder, nobody) = (Recorder::new("p", 0), NameTable::default());
     recorder.step(&mut pool, vec![node, small(1)], Millis(0), &nobody);
     assert_eq!(recorder.bytes(), 0);
-    replays(&recorder.snapshot(&pool, Millis(0), &nobody).lines());
+    replays(&recorder.snapshot(&pool, Millis(0), &nobody).into_lines().collect::<String>());
 }
 
 /// Records with each kind of input and each kind of decision.

@@ -110,7 +110,7 @@ impl Timeline {
     /// What was told and decided since the last restart, as records.
     pub(crate) fn records(&mut self) -> String {
         let names = self.table();
-        self.recorder.snapshot(&self.pool, self.now, &names).lines()
+        self.recorder.snapshot(&self.pool, self.now, &names).into_lines().collect()
     }
 
     /// The names as a controller knows them.
