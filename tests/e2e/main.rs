@@ -18,6 +18,7 @@ mod crash;
 mod credit;
 mod drain;
 mod endings;
+mod explained;
 mod forced;
 mod manifests;
 mod nodes;
@@ -62,6 +63,7 @@ fn cases() -> Vec<Case> {
         bypass: [node_name_by_hand, labelled_with_node_name, another_scheduler],
         owners: [jobs, a_deployment],
         nodes: [only_the_chosen_gate_closes, an_empty_node_takes_the_large],
+        explained: [why_a_large_waits],
         manifests: [bad_ones_are_refused, a_pod_without_a_label_is_given_its_shape],
         release: [upgrade_disturbs_nothing, uninstall_leaves_nothing],
     }

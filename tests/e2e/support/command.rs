@@ -5,8 +5,10 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use super::LIMIT;
 
 /// What a program said.
 pub(crate) struct Output {
@@ -52,6 +54,43 @@ pub(crate) async fn kubectl_with(arguments: &[&str], input: &str) -> Result<Outp
 /// `kubectl apply -f -`.
 pub(crate) async fn apply(manifest: &str) -> Result<Output> {
     kubectl_with(&["apply", "-f", "-"], manifest).await
+}
+
+/// `kubectl port-forward`, to a free port of this machine, for as long as it lives.
+pub(crate) struct Forward {
+    address: String,
+    _child: Child,
+}
+
+impl Forward {
+    /// Forwards to a port of that object; returns when connections are taken.
+    pub(crate) async fn start(namespace: &str, object: &str, port: &str) -> Result<Self> {
+        let ports = format!(":{port}");
+        let mut child = Command::new("kubectl")
+            .args(["port-forward", "--address=127.0.0.1", "-n", namespace, object, &ports])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("starting kubectl port-forward")?;
+        let stdout = child.stdout.take().context("standard output is piped")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let line = tokio::time::timeout(LIMIT, lines.next_line()).await;
+        let line = line.context("kubectl port-forward says nothing")??.unwrap_or_default();
+        let address = line
+            .strip_prefix("Forwarding from ")
+            .and_then(|rest| rest.split_once(" -> "))
+            .map(|(address, _)| address.to_owned());
+        let address = address.with_context(|| format!("kubectl port-forward says {line:?}"))?;
+        // It goes on to say which connections it handles, and must not wait for a reader.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(Self { address, _child: child })
+    }
+
+    /// Address and port here.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
 }
 
 /// A call of the harness that must succeed.
