@@ -90,7 +90,7 @@ pub fn draw(report: &Report, window: Option<Window>) -> Result<String, String> {
     Canvas::heading(&mut out, report);
     canvas.axis(&mut out, y - GAP);
     out.append(&above);
-    Ok(out.document("A stretch of a stream", (WIDTH, y + 20.0), style::HEAD))
+    Ok(out.document("A stretch of a stream", (WIDTH, y + 20.0), &style::LOOK))
 }
 
 /// Who of one shape waits, as time goes on.

@@ -37,7 +37,7 @@ pub fn draw(report: &Report) -> String {
             axes.line(&mut out, left, entry, small, at.min(style::LOOKS - 1));
         }
     }
-    out.document("How long jobs wait", (WIDTH, height), style::HEAD)
+    out.document("How long jobs wait", (WIDTH, height), &style::LOOK)
 }
 
 fn legend(out: &mut Elements, report: &Report) {

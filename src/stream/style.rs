@@ -4,14 +4,11 @@
 //! hatched. Lines of contenders differ in colour and in dashes, so that they stay apart without
 //! any colour.
 
-/// Styles and patterns. The classes are those that `plot` and `lanes` name.
-pub(super) const HEAD: &str = r#"<style>
-text { font-family: Inter, "Helvetica Neue", Helvetica, Arial, "DejaVu Sans", sans-serif }
-text { fill: #1f2933; font-size: 11px }
-.paper { fill: #ffffff }
-.title { font-size: 21px; font-weight: 600 }
-.facts { font-size: 12.5px; fill: #52606d }
-.head { font-size: 14px; font-weight: 600 }
+use crate::timeline::svg::draw::Look;
+
+/// Rules and patterns. The classes are those that `plot` and `lanes` name.
+pub(super) const LOOK: Look = Look {
+    rules: ".head { font-size: 14px; font-weight: 600 }
 .side { text-anchor: end; fill: #616e7c; font-size: 10px }
 .tick { text-anchor: middle; fill: #616e7c }
 .grid { stroke: #dde2e7; stroke-width: 1 }
@@ -32,11 +29,12 @@ text { fill: #1f2933; font-size: 11px }
 .d0 { fill: #7b8794 } .d1 { fill: #e69f00 } .d2 { fill: #b8a200 } .d3 { fill: #cc79a7 }
 .d4 { fill: #56b4e9 } .d5 { fill: #009e73 } .d6 { fill: #0072b2 } .d7 { fill: #d55e00 }
 .d8 { fill: #5b3a8c } .d9 { fill: #1f2933 }
-</style>
-<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse"
+",
+    defs: r#"<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse"
  patternTransform="rotate(45)"><rect class="hatched" width="6" height="6"/>
 <line class="hatch" x1="0" y1="0" x2="0" y2="6"/></pattern></defs>
-"#;
+"#,
+};
 
 /// How many lines look different; more contenders share the last look.
 pub(super) const LOOKS: usize = 10;

@@ -67,7 +67,7 @@ pub fn render(report: &Report, title: &str) -> String {
     canvas.heading(&mut all, title);
     canvas.axis(&mut all, y);
     all.append(&above);
-    all.document(title, (WIDTH, y + 34.0), style::HEAD)
+    all.document(title, (WIDTH, y + 34.0), &style::LOOK)
 }
 
 struct Canvas<'a> {

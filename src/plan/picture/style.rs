@@ -3,20 +3,17 @@
 //! Ten fills that stay apart for common kinds of colour blindness, in the order in which kinds of
 //! work appear; services are hatched, so that they read as background.
 
+use crate::timeline::svg::draw::Look;
+
 /// How many fills there are; more kinds of work share the last.
 pub(super) const FILLS: usize = 10;
 
 /// How many lines of value there are; one for each policy.
 pub(super) const CURVES: usize = 11;
 
-/// Styles and patterns. The classes are those that `picture` names.
-pub(super) const HEAD: &str = r#"<style>
-text { font-family: Inter, "Helvetica Neue", Helvetica, Arial, "DejaVu Sans", sans-serif }
-text { fill: #1f2933; font-size: 11px }
-.paper { fill: #ffffff }
-.title { font-size: 21px; font-weight: 600 }
-.facts { font-size: 12.5px; fill: #52606d }
-.policy { font-size: 14px; font-weight: 600 }
+/// Rules and patterns. The classes are those that `picture` names.
+pub(super) const LOOK: Look = Look {
+    rules: ".policy { font-size: 14px; font-weight: 600 }
 .side { text-anchor: end; fill: #616e7c; font-size: 9px }
 .tick { text-anchor: middle; fill: #616e7c }
 .grid { stroke: #dde2e7; stroke-width: 1 }
@@ -39,8 +36,9 @@ text { fill: #1f2933; font-size: 11px }
 .c4 { stroke: #b8a200 } .c5 { stroke: #0072b2 } .c6 { stroke: #d55e00 } .c7 { stroke: #cc79a7 }
 .c8 { stroke: #5b3a8c } .c9 { stroke: #1f2933 }
 .c10 { stroke: #1f2933; stroke-dasharray: 5 3 }
-</style>
-<defs><pattern id="service" width="5" height="5" patternUnits="userSpaceOnUse"
+",
+    defs: r#"<defs><pattern id="service" width="5" height="5" patternUnits="userSpaceOnUse"
  patternTransform="rotate(45)"><rect class="hatched" width="5" height="5"/>
 <line class="hatch" x1="0" y1="0" x2="0" y2="5"/></pattern></defs>
-"#;
+"#,
+};

@@ -2,6 +2,22 @@
 
 use std::fmt::Write as _;
 
+/// Rules of every picture: the fonts, the paper, its title and the line below.
+const RULES: &str = r#"text { font-family: Inter, "Helvetica Neue", Helvetica, Arial, "DejaVu Sans", sans-serif }
+text { fill: #1f2933; font-size: 11px }
+.paper { fill: #ffffff }
+.title { font-size: 21px; font-weight: 600 }
+.facts { font-size: 12.5px; fill: #52606d }
+"#;
+
+/// What one kind of picture looks like.
+pub(crate) struct Look {
+    /// Rules of CSS, besides those of every picture.
+    pub(crate) rules: &'static str,
+    /// Patterns that the rules fill with.
+    pub(crate) defs: &'static str,
+}
+
 /// Elements in the order in which they are painted.
 #[derive(Default)]
 pub(crate) struct Elements {
@@ -95,13 +111,13 @@ impl Elements {
     }
 
     /// The whole document.
-    pub(crate) fn document(self, title: &str, (width, height): (f64, f64), head: &str) -> String {
+    pub(crate) fn document(self, title: &str, (width, height): (f64, f64), look: &Look) -> String {
         let (width, height, title) = (num(width), num(height), escape(title));
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-             viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{title}</title>\n{head}{}\
-             </svg>\n",
-            self.body
+             viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{title}</title>\n\
+             <style>\n{RULES}{}</style>\n{}{}</svg>\n",
+            look.rules, look.defs, self.body
         )
     }
 }

@@ -47,7 +47,7 @@ pub fn render(timeline: &Timeline, title: &str) -> String {
     heading(&mut all, timeline, title);
     axis(&mut all, timeline, scale, (axis_top, y));
     all.append(&above);
-    all.document(title, (paper.width, paper.height), style::HEAD)
+    all.document(title, (paper.width, paper.height), &style::LOOK)
 }
 
 /// Time to pixels.

@@ -4,14 +4,11 @@
 //! and size tells them apart without any colour. Phases are pale, since they are the background
 //! of what ran.
 
-/// Styles and patterns. The classes are those that the other modules name.
-pub(super) const HEAD: &str = r#"<style>
-text { font-family: Inter, "Helvetica Neue", Helvetica, Arial, "DejaVu Sans", sans-serif }
-text { fill: #1f2933; font-size: 11px }
-.paper { fill: #ffffff }
-.title { font-size: 21px; font-weight: 600 }
-.facts { font-size: 12.5px; fill: #52606d }
-.node { font-size: 13px; font-weight: 600 }
+use super::draw::Look;
+
+/// Rules and patterns. The classes are those that the other modules name.
+pub(super) const LOOK: Look = Look {
+    rules: ".node { font-size: 13px; font-weight: 600 }
 .side { text-anchor: end; fill: #52606d }
 .tick { text-anchor: middle; fill: #616e7c }
 .grid { stroke: #dde2e7; stroke-width: 1 }
@@ -37,8 +34,9 @@ text { fill: #1f2933; font-size: 11px }
 .go-large { fill: #a84300 }
 .wait-note { font-size: 9.5px; fill: #616e7c; text-anchor: end }
 .wait-name { font-size: 10px; fill: #3e4c59 }
-</style>
-<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse"
+",
+    defs: r#"<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse"
  patternTransform="rotate(45)"><rect class="hatched" width="6" height="6"/>
 <line class="hatch" x1="0" y1="0" x2="0" y2="6"/></pattern></defs>
-"#;
+"#,
+};
