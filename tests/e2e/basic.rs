@@ -69,12 +69,7 @@ pub(crate) async fn larges_and_smalls_see_their_gpus(s: &Scenario) -> Result<()>
 
 /// `kubectl get gpool,gnode` tells by itself what goes on, and a waiting pod says why it waits.
 pub(crate) async fn kubectl_get_tells(s: &Scenario) -> Result<()> {
-    s.create(small("holder")).await?;
-    s.running(&["holder"]).await?;
-    s.create(large("big")).await?;
-    s.phase(NodePhase::Draining).await?;
-    s.create(small("late")).await?;
-    s.waiting(&["big", "late"]).await?;
+    s.drains_for_big(&["holder"]).await?;
     s.until("the pool's status counts both queues", |view| {
         let pool = view.pool()?;
         (pool.small.queue.depth == 1 && pool.whole_node_large.queue.depth == 1).then_some(())

@@ -267,12 +267,7 @@ pub(crate) async fn frozen_leader(s: &Scenario) -> Result<()> {
 }
 
 pub(crate) async fn kubelet_restarted(s: &Scenario) -> Result<()> {
-    s.create_all(vec![small("s-1"), small("s-2")]).await?;
-    s.running(&["s-1", "s-2"]).await?;
-    s.create(large("big")).await?;
-    s.phase(NodePhase::Draining).await?;
-    s.create(small("late")).await?;
-    s.waiting(&["big", "late"]).await?;
+    s.drains_for_big(&["s-1", "s-2"]).await?;
     command::harness(&["restart", "kubelet"]).await?;
     undisturbed(s, &["s-1", "s-2"])?;
     s.finish(&["s-1"]).await?;
@@ -292,12 +287,7 @@ pub(crate) async fn kubelet_restarted(s: &Scenario) -> Result<()> {
 }
 
 pub(crate) async fn agent_killed(s: &Scenario) -> Result<()> {
-    s.create_all(vec![small("s-1"), small("s-2")]).await?;
-    s.running(&["s-1", "s-2"]).await?;
-    s.create(large("big")).await?;
-    s.phase(NodePhase::Draining).await?;
-    s.create(small("late")).await?;
-    s.waiting(&["big", "late"]).await?;
+    s.drains_for_big(&["s-1", "s-2"]).await?;
     let killed = Killed::now(s, "agent").await?;
     s.finish(&["s-1"]).await?;
     killed.back(s).await?;

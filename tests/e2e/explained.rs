@@ -5,24 +5,18 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::Value;
-use sluice::api::NodePhase;
 use sluice::api::names::LEASE;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::support::pods::{self, large, small};
+use crate::support::pods;
 use crate::support::{SYSTEM, Scenario, command};
 
 /// Where the controller answers `/debug/snapshot`, on loopback: the default of `--debug-address`.
 const DEBUG_PORT: &str = "10263";
 
 pub(crate) async fn why_a_large_waits(s: &Scenario) -> Result<()> {
-    s.create_all(vec![small("s-1"), small("s-2")]).await?;
-    s.running(&["s-1", "s-2"]).await?;
-    s.create(large("big")).await?;
-    s.phase(NodePhase::Draining).await?;
-    s.create(small("late")).await?;
-    s.waiting(&["big", "late"]).await?;
+    s.drains_for_big(&["s-1", "s-2"]).await?;
 
     let asked = explain(s, "big", &["-n", &s.namespace]).await?;
     says_what_must_end(s, &asked)?;

@@ -37,12 +37,7 @@ async fn columns(kind: &str) -> Result<String> {
 }
 
 pub(crate) async fn upgrade_disturbs_nothing(s: &Scenario) -> Result<()> {
-    s.create_all(vec![small("s-1"), small("s-2")]).await?;
-    s.running(&["s-1", "s-2"]).await?;
-    s.create(large("big")).await?;
-    s.phase(NodePhase::Draining).await?;
-    s.create(small("late")).await?;
-    s.waiting(&["big", "late"]).await?;
+    s.drains_for_big(&["s-1", "s-2"]).await?;
 
     // An older chart, whose definition of the ledger had fewer columns.
     let chart = command::repository().join("charts/sluice");

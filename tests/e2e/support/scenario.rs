@@ -196,6 +196,16 @@ impl Scenario {
         .await
     }
 
+    /// These smalls run, the large `big` waits for them to end, and the small `late` for `big`.
+    pub(crate) async fn drains_for_big(&self, smalls: &[&str]) -> Result<()> {
+        self.create_all(smalls.iter().map(|&name| pods::small(name)).collect()).await?;
+        self.running(smalls).await?;
+        self.create(pods::large("big")).await?;
+        self.phase(NodePhase::Draining).await?;
+        self.create(pods::small("late")).await?;
+        self.waiting(&["big", "late"]).await
+    }
+
     /// Waits until the real node is in that phase.
     pub(crate) async fn phase(&self, phase: NodePhase) -> Result<()> {
         self.until(&format!("{NODE} is in phase {phase:?}"), |view| {
