@@ -41,6 +41,13 @@ impl All<'_> {
         self.pools.contains_key(name) || self.unreadable_pools.contains_key(name)
     }
 
+    /// Whether the node's ledger belongs to a pool that cannot be read: it may drain that node, and
+    /// nobody can say which nodes it selects.
+    fn may_be_served(&self, node: &str) -> bool {
+        let ledger = self.ledgers.get(node);
+        ledger.is_some_and(|ledger| self.unreadable_pools.contains_key(&ledger.spec.pool))
+    }
+
     /// What a ledger that no pool looks after still stands for.
     fn used(&self, name: &str, ledger: &GpuNode) -> Use {
         let Some(status) = &ledger.status else { return Use::Over };
@@ -98,7 +105,7 @@ impl Strays {
         self.ledgers(all, &mut actions);
         let served = |name: &str| all.members.values().any(|pool| pool.nodes.contains_key(name));
         for (name, node) in all.nodes.iter().filter(|(_, node)| node.spared_by_us) {
-            if !served(name) {
+            if !served(name) && !all.may_be_served(name) {
                 actions.push(Action::Spare { node: node.name.clone(), spare: false });
             }
         }
@@ -243,5 +250,6 @@ mod tests {
         let actions = with_unreadable(&mut Strays::default(), &scene, 1, &unreadable);
         assert_eq!(deletes(&actions), 0);
         assert!(!actions.iter().any(no_pool), "{actions:?}");
+        assert!(!actions.iter().any(|a| matches!(a, Action::Spare { .. })), "{actions:?}");
     }
 }
