@@ -4,24 +4,25 @@
 //! ```text
 //! Reserved ──claim──► Bound ──Binding posted──► the pod has a node
 //!     ▲                 │
-//!     └──claim undone───┘  only where the Binding certainly took no effect and never will
+//!     └──claim undone───┘  only by whoever made it, where no Binding took effect or ever will
 //! ```
 //!
 //! The claim is a write under the ledger's resource version: either it or the write that takes the
 //! reservation back wins, never both. It comes first, so that GPUs are never given to somebody
 //! else while a Binding is under way. Where an answer is lost, the pod is read back; where that
-//! leaves it open, the claim stays and the next call goes on from there.
+//! leaves it open, the claim stays and the next call goes on from there: it makes the claim anew
+//! before it posts, so that the claim always outlasts what was posted by it.
 
 use std::time::Duration;
 
-use super::calls::{CallError, Calls};
-use super::claim::{Claimed, Claims};
-use super::filter::Ledgers;
-use super::wire::BindArgs;
+use tokio::time::Instant;
 
-/// Tries to post a Binding whose answer was lost and which took no effect. More are the
-/// scheduler's business, which comes again.
-const POST_ATTEMPTS: u32 = 2;
+use super::calls::{CallError, Calls};
+use super::claim::Claims;
+use super::filter::Ledgers;
+use super::promise::{Claimed, Failure, Next, Seen, after_post, is_bound, to_give_back};
+use super::wire::BindArgs;
+use crate::clock;
 
 /// Why a pod was not bound. What it says ends in the pod's events.
 #[derive(Debug, thiserror::Error)]
@@ -116,86 +117,74 @@ pub(super) struct Binder<L> {
 impl<L: Ledgers> Binder<L> {
     /// Binds a pod, or finds it bound, within `limit`.
     pub(super) async fn bind(&self, args: &BindArgs, limit: Duration) -> Result<(), BindError> {
+        let until = clock::instant() + limit;
         let claim_and_post = async {
             complete(args)?;
             let claimed = self.claims.claim(&args.node, &args.pod_uid).await?;
-            Ok((claimed, self.post(args).await))
+            if claimed == Claimed::Found {
+                if is_bound(args, self.read(args).await)? {
+                    return Ok((claimed, Ok(())));
+                }
+                self.claims.renew(&args.node, &args.pod_uid).await?;
+            }
+            Ok((claimed, self.post(args, until).await))
         };
-        let Ok(result) = tokio::time::timeout(limit, claim_and_post).await else {
-            // The Binding may still arrive, so the GPUs stay claimed.
-            return Err(BindError::Unclear(format!("not bound within {limit:?}")));
-        };
-        let (claimed, posted) = result?;
+        let late = || BindError::Unclear(format!("not bound within {limit:?}"));
+        // The Binding may still arrive, so the GPUs stay claimed.
+        let result = tokio::time::timeout_at(until, claim_and_post).await;
+        let (claimed, posted) = result.unwrap_or_else(|_| Err(late()))?;
         // To undo the claim is outside the limit: half undone would be worse than late.
-        if posted.as_ref().is_err_and(|error| took_no_effect(claimed, error)) {
-            self.claims.give_back(&args.node, &args.pod_uid).await;
+        if let Err(error) = &posted
+            && let Some(made) = to_give_back(claimed, error)
+        {
+            self.claims.give_back(&args.node, &args.pod_uid, &made).await;
         }
         posted
     }
 
-    /// Posts the Binding, or finds the pod bound.
-    async fn post(&self, args: &BindArgs) -> Result<(), BindError> {
+    /// Posts the Binding, or finds the pod bound. Nothing is posted after `until`: a process that
+    /// was stopped in its tracks meanwhile may find its claim taken for over.
+    async fn post(&self, args: &BindArgs, until: Instant) -> Result<(), BindError> {
         let mut attempt = 1;
         loop {
+            if clock::instant() >= until {
+                return Err(BindError::Unclear("no time is left to post a binding".to_owned()));
+            }
             let failure = match self.calls.bind(args).await {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             };
             tracing::debug!(uid = args.pod_uid, error = %failure, "no binding, reading the pod");
-            match self.is_bound(args, &failure).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                // One of these calls may have bound the pod, and it may have run since.
-                Err(gone @ BindError::PodGone { .. })
-                    if attempt > 1 || matches!(failure, CallError::Unclear(_)) =>
-                {
-                    return Err(BindError::Unclear(format!("{gone}, and may have run")));
-                }
-                Err(error) => return Err(error),
-            }
-            match failure {
-                CallError::Unclear(_) if attempt < POST_ATTEMPTS => attempt += 1,
-                CallError::Unclear(text) => return Err(BindError::Unclear(text)),
-                // Neither gone nor bound: the pod is being deleted, or a policy forbids it.
+            let seen = match self.read(args).await {
+                Seen::Unread(why) => Seen::Unread(format!("{failure}, then {why}")),
+                seen => seen,
+            };
+            let failure = match failure {
+                CallError::Unclear(text) => Failure::Unclear(text),
                 CallError::NotFound(text)
                 | CallError::Conflict(text)
-                | CallError::Refused(text) => return Err(BindError::Refused(text)),
+                | CallError::Refused(text) => Failure::Definite(text),
+            };
+            match after_post(args, attempt, failure, seen) {
+                Next::Bound => return Ok(()),
+                Next::Again => attempt += 1,
+                Next::Fail(error) => return Err(error),
             }
         }
     }
 
-    /// Whether the pod is bound to the node after all.
-    async fn is_bound(&self, args: &BindArgs, failure: &CallError) -> Result<bool, BindError> {
-        let gone = || BindError::PodGone {
-            namespace: args.pod_namespace.clone(),
-            name: args.pod_name.clone(),
-            uid: args.pod_uid.clone(),
-        };
+    /// Where the pod is.
+    async fn read(&self, args: &BindArgs) -> Seen {
         let pod = match self.calls.pod(&args.pod_namespace, &args.pod_name).await {
             Ok(pod) => pod,
-            Err(CallError::NotFound(_)) => return Err(gone()),
-            Err(error) => return Err(BindError::Unclear(format!("{failure}, then {error}"))),
+            Err(CallError::NotFound(_)) => return Seen::Gone,
+            Err(error) => return Seen::Unread(error.to_string()),
         };
         if pod.metadata.uid.as_deref() != Some(&args.pod_uid) {
-            return Err(gone());
+            return Seen::Gone;
         }
-        match pod.spec.and_then(|spec| spec.node_name).filter(|node| !node.is_empty()) {
-            None => Ok(false),
-            Some(node) if node == args.node => Ok(true),
-            Some(node) => Err(BindError::Elsewhere(node)),
-        }
-    }
-}
-
-/// Whether an error proves that no Binding of the pod ever took effect, nor will. With an unclear
-/// answer it may still arrive. A pod that is gone may have been bound by an earlier call, which
-/// made the claim; its containers may live on after it was deleted by force, so that the claim
-/// stays, and the controller asks the node.
-fn took_no_effect(claimed: Claimed, error: &BindError) -> bool {
-    match error {
-        BindError::Unclear(_) => false,
-        BindError::PodGone { .. } => claimed == Claimed::Made,
-        _ => true,
+        let node = pod.spec.and_then(|spec| spec.node_name).filter(|node| !node.is_empty());
+        node.map_or(Seen::Unbound, Seen::On)
     }
 }
 

@@ -6,6 +6,7 @@
 //! all of them at once. Without that they would lose against each other.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ use tokio::sync::{Mutex as AsyncMutex, oneshot};
 
 use super::bind::BindError;
 use super::calls::{CallError, Calls};
-use super::filter::{Ledgers, Standing, find, is_current, standing};
-use crate::api::{GpuHealth, GpuNode, GpuNodeStatus, Reservation, ReservationState};
-use crate::clock::{Clock, to_timestamp};
+use super::filter::{Ledgers, is_current};
+use super::promise::{self, Claimed, May};
+use crate::api::GpuNode;
+use crate::clock::Clock;
 use crate::metrics::Metrics;
 
 /// Tries to write a ledger that others write too. A node agent and the controller each write a
@@ -54,15 +56,6 @@ impl Queue {
     fn take(&self) -> Vec<Claim> {
         std::mem::take(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-/// Where a claim comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claimed {
-    /// This call made it.
-    Made,
-    /// It was there: an earlier call made it, or this one did and the answer was lost.
-    Found,
 }
 
 /// One pod that waits for its claim.
@@ -108,17 +101,13 @@ impl<L: Ledgers> Claims<L> {
             && let Some(next) = self.all_promised(&ledger, &claims)
             && let Ok(written) = self.write(&next).await
         {
-            *last = Some(written);
-            return claims.into_iter().for_each(|claim| claim.answer(Ok(Claimed::Made)));
+            return made(claims, last.insert(written));
         }
         let mut pause = WRITE_PAUSE;
         let mut reason = CallError::Conflict(String::new());
         for _ in 0..WRITE_ATTEMPTS {
             reason = match self.try_claims(node, &mut claims).await {
-                Ok(written) => {
-                    *last = written;
-                    return claims.into_iter().for_each(|claim| claim.answer(Ok(Claimed::Made)));
-                }
+                Ok(written) => return made(claims, last.insert(written)),
                 Err(failure @ (CallError::NotFound(_) | CallError::Refused(_))) => {
                     reason = failure;
                     break;
@@ -140,11 +129,7 @@ impl<L: Ledgers> Claims<L> {
 
     /// Reads the ledger, answers the claims that are made or may not be, and makes the others.
     /// Leaves those in `claims` whose answer depends on the write.
-    async fn try_claims(
-        &self,
-        node: &str,
-        claims: &mut Vec<Claim>,
-    ) -> Result<Option<GpuNode>, CallError> {
+    async fn try_claims(&self, node: &str, claims: &mut Vec<Claim>) -> Result<GpuNode, CallError> {
         let ledger = self.calls.ledger(node).await?;
         let mut promised = Vec::new();
         for claim in std::mem::take(claims) {
@@ -156,9 +141,9 @@ impl<L: Ledgers> Claims<L> {
         }
         *claims = promised;
         if claims.is_empty() {
-            return Ok(Some(ledger));
+            return Ok(ledger);
         }
-        self.write(&self.claimed(&ledger, claims)).await.map(Some)
+        self.write(&self.claimed(&ledger, claims)).await
     }
 
     /// The ledger with every one of these claims made, if every one may be.
@@ -168,78 +153,67 @@ impl<L: Ledgers> Claims<L> {
     }
 
     fn claimed(&self, ledger: &GpuNode, claims: &[Claim]) -> GpuNode {
-        let now = Time(to_timestamp(self.clock.now()));
         let ours = |uid: &str| claims.iter().any(|claim| claim.uid == uid);
-        changed(ledger, ours, |reservation| {
-            reservation.state = ReservationState::Bound;
-            reservation.bound_at = Some(now.clone());
-        })
+        promise::claimed(ledger, ours, self.clock.now())
     }
 
-    /// Whether the reservation of a pod may be claimed.
     fn may_claim(&self, ledger: &GpuNode, uid: &str) -> Result<May, BindError> {
-        let node = ledger.metadata.name.clone().unwrap_or_default();
         if !is_current(&self.ledgers, ledger) {
-            return Err(BindError::Replaced(node));
+            return Err(BindError::Replaced(ledger.metadata.name.clone().unwrap_or_default()));
         }
-        let Some(reservation) = find(ledger, uid) else {
-            return Err(BindError::NotReserved { node, uid: uid.to_owned() });
-        };
-        match standing(ledger, reservation, self.clock.now()) {
-            Standing::Claimed => return Ok(May::Done),
-            Standing::Promised => {}
-            Standing::Expired(at) => return Err(BindError::Expired { node, at: at.0 }),
-            Standing::Releasing => {
-                let why = "its GPUs are being released".to_owned();
-                return Err(BindError::Unusable { node, why });
-            }
-            Standing::Foreign => {
-                return Err(BindError::NotReserved { node, uid: uid.to_owned() });
-            }
-        }
-        match ledger.status.as_ref().and_then(|status| unfit(status, reservation)) {
-            Some(why) => Err(BindError::Unusable { node, why }),
-            None => Ok(May::Claim),
+        promise::may_claim(ledger, uid, self.clock.now())
+    }
+
+    /// Makes a claim anew that was found, before a Binding is posted by it.
+    pub(super) async fn renew(&self, node: &str, uid: &str) -> Result<(), BindError> {
+        let change = |ledger: &GpuNode| promise::renewed(ledger, uid, self.clock.now());
+        match self.change(node, change).await {
+            Ok(()) => Ok(()),
+            Err(NotChanged::Judged(error)) => Err(error),
+            Err(NotChanged::NoLedger) => Err(BindError::NoLedger(node.to_owned())),
+            Err(NotChanged::Unwritten) => Err(BindError::Contended(node.to_owned())),
         }
     }
 
-    /// Gives a claim back, and lets the reservation end now: the controller takes it back and
-    /// others pass. Where this fails the claim stays, and the controller finds a claim without a
-    /// binding.
-    pub(super) async fn give_back(&self, node: &str, uid: &str) {
+    /// Gives back the claim that was made then, and lets the reservation end now: the controller
+    /// takes it back and others pass. Where this fails the claim stays, and the controller finds a
+    /// claim without a binding.
+    pub(super) async fn give_back(&self, node: &str, uid: &str, made: &Time) {
+        let change = |ledger: &GpuNode| {
+            Ok::<_, Infallible>(promise::given_back(ledger, uid, made, self.clock.now()))
+        };
+        if let Err(NotChanged::Unwritten) = self.change(node, change).await {
+            tracing::warn!(node, uid, "a claim without a binding is left");
+        }
+    }
+
+    /// Changes a ledger as it is now, if `change` finds anything to be changed.
+    async fn change<E>(
+        &self,
+        node: &str,
+        change: impl Fn(&GpuNode) -> Result<Option<GpuNode>, E>,
+    ) -> Result<(), NotChanged<E>> {
         let queue = self.queue(node);
         let mut last = queue.writing.lock().await;
         let mut pause = WRITE_PAUSE;
         for _ in 0..WRITE_ATTEMPTS {
             match self.calls.ledger(node).await {
-                Ok(ledger) => {
-                    let claimed = find(&ledger, uid)
-                        .is_some_and(|reservation| reservation.state == ReservationState::Bound);
-                    if !claimed {
-                        return;
+                Ok(ledger) => match change(&ledger).map_err(NotChanged::Judged)? {
+                    None => return Ok(()),
+                    Some(next) => {
+                        if let Ok(written) = self.write(&next).await {
+                            *last = Some(written);
+                            return Ok(());
+                        }
                     }
-                    let now = Time(to_timestamp(self.clock.now()));
-                    let next = changed(
-                        &ledger,
-                        |of| of == uid,
-                        |reservation| {
-                            reservation.state = ReservationState::Reserved;
-                            reservation.bound_at = None;
-                            reservation.deadline = Some(now.clone());
-                        },
-                    );
-                    if let Ok(written) = self.write(&next).await {
-                        *last = Some(written);
-                        return;
-                    }
-                }
-                Err(CallError::NotFound(_)) => return,
+                },
+                Err(CallError::NotFound(_)) => return Err(NotChanged::NoLedger),
                 Err(error) => tracing::debug!(node, %error, "ledger not read"),
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        tracing::warn!(node, uid, "a claim without a binding is left");
+        Err(NotChanged::Unwritten)
     }
 
     async fn write(&self, ledger: &GpuNode) -> Result<GpuNode, CallError> {
@@ -273,49 +247,25 @@ impl<L: Ledgers> Claims<L> {
     }
 }
 
-/// What a claim needs.
-#[derive(Clone, Copy)]
-enum May {
-    /// To be written.
-    Claim,
-    /// Nothing: it is made.
-    Done,
+/// Why a ledger was not changed.
+enum NotChanged<E> {
+    /// What it shows forbids it.
+    Judged(E),
+    /// There is none.
+    NoLedger,
+    /// It could not be written.
+    Unwritten,
+}
+
+/// Answers claims that were written.
+fn made(claims: Vec<Claim>, written: &GpuNode) {
+    for claim in claims {
+        let made = Claimed::made(written, &claim.uid);
+        claim.answer(Ok(made));
+    }
 }
 
 /// Resource versions of one object grow. A wrong guess here costs one more read.
 fn version(ledger: &GpuNode) -> Option<u64> {
     ledger.metadata.resource_version.as_ref()?.parse().ok()
-}
-
-/// Why GPUs that were fit when they were reserved are not now.
-fn unfit(status: &GpuNodeStatus, reservation: &Reservation) -> Option<String> {
-    for id in &reservation.gpus {
-        match status.gpus.iter().find(|gpu| gpu.id == *id) {
-            Some(gpu) if gpu.health == GpuHealth::Healthy => {}
-            Some(gpu) => {
-                let reason = gpu.reason.as_deref().unwrap_or("no reason given");
-                return Some(format!("GPU {id} is unhealthy: {reason}"));
-            }
-            None => return Some(format!("GPU {id} is not on the node")),
-        }
-        let mut others = status.reservations.iter().filter(|other| other.uid != reservation.uid);
-        if let Some(other) = others.find(|other| other.gpus.contains(id)) {
-            return Some(format!("GPU {id} is held by {}/{}", other.namespace, other.name));
-        }
-    }
-    reservation.gpus.is_empty().then(|| "it names no GPU".to_owned())
-}
-
-/// A ledger with some reservations changed, as the next revision.
-fn changed(
-    ledger: &GpuNode,
-    which: impl Fn(&str) -> bool,
-    change: impl Fn(&mut Reservation),
-) -> GpuNode {
-    let mut ledger = ledger.clone();
-    if let Some(status) = &mut ledger.status {
-        status.reservations.iter_mut().filter(|of| which(&of.uid)).for_each(change);
-        status.revision += 1;
-    }
-    ledger
 }

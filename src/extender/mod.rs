@@ -13,6 +13,7 @@ mod bind;
 mod calls;
 mod claim;
 pub mod filter;
+pub mod promise;
 pub mod wire;
 
 use std::panic::AssertUnwindSafe;

@@ -6,3 +6,4 @@ mod collections;
 pub mod control_plane;
 pub mod ledger;
 mod patch;
+pub mod rig;
