@@ -129,7 +129,9 @@ impl Place<'_> {
         if let Some(outcome) = last.and_then(|pod| pod.ended) {
             return Some(self.released(outcome));
         }
-        if self.holding.stage == Stage::Reserved && !self.bind_posted() {
+        // The pod's watch may be ahead of the ledger's, which does not show the claim then.
+        let bound = last.is_some_and(|pod| pod.node.as_ref() == Some(&self.facts.name));
+        if self.holding.stage == Stage::Reserved && !self.bind_posted() && !bound {
             return Some(self.released(Outcome::Cancelled));
         }
         if self.holding.stage < Stage::Releasing {

@@ -17,7 +17,7 @@ use super::restore::BIND_DOUBT;
 use super::time::millis;
 use super::world::Released;
 use super::{Ids, Known, NodeFacts, PodFacts, World, ledger};
-use crate::api::{GpuNode, GpuNodeSpec, GpuNodeStatus, PodRef};
+use crate::api::{GpuNode, GpuNodeSpec, GpuNodeStatus, PodRef, ReservationKind};
 use crate::policy::{Holding, JobId, Millis, NodeId, Pool, Shape, Stage};
 
 mod tell;
@@ -224,13 +224,21 @@ fn irreconcilable(
 ) -> Option<String> {
     base.reservations.iter().find_map(|reservation| {
         let posted = millis(reservation.bound_at.as_ref()?);
-        let here = |job| pool.node_of(job) == Some(id);
-        let (ours, foreign) =
-            (known.ids.job(&reservation.uid), known.ids.foreign(&reservation.uid));
-        // As foreign, where another ledger promises the pod as well.
-        let holds = ours.is_some_and(here) || foreign.is_some_and(here);
+        let place = |job| pool.node_of(job);
+        let ours = known.ids.job(&reservation.uid).and_then(place);
+        let foreign = known.ids.foreign(&reservation.uid).and_then(place) == Some(id);
+        // As foreign only where it is one, or where another ledger promises the pod as well: whoever
+        // finds it bound after it was given up would take it to have gone round us.
+        let counted = foreign && (ours.is_some() || reservation.kind == ReservationKind::Foreign);
         let over = known.released.get(&reservation.uid) == Some(&Released::Over);
-        let settled = holds || over || posted + BIND_DOUBT < world.now;
+        let doubt_ends = posted + BIND_DOUBT;
+        let bound = world.pods.get(&reservation.uid).is_some_and(|pod| {
+            let here =
+                pod.node.as_deref().is_some_and(|name| known.ids.node_name(id) == Some(name));
+            here && pod.ended.is_none()
+        });
+        let in_vain = doubt_ends < world.now && !bound;
+        let settled = ours == Some(id) || counted || over || in_vain;
         (!settled).then(|| {
             format!(
                 "pod {}/{} was being bound when its reservation was taken back",

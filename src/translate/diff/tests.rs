@@ -94,6 +94,21 @@ fn a_pod_that_is_gone_while_its_binding_was_posted_may_run() {
 }
 
 #[test]
+fn a_pod_that_was_bound_and_gone_in_one_look_may_run() {
+    // The ledger trails, and does not show that a binding was posted.
+    let mut scene = reserved();
+    scene.remove("s");
+    let last = |node| Arc::new(pod("s", "small", 0, on(node, None)));
+    scene.world.last_words.insert("s".to_owned(), last("n"));
+    let job = scene.job("s");
+    assert_eq!(scene.inputs(), [Input::Vanished { job }]);
+    // Bound to another node, it holds nothing here.
+    scene.world.last_words.insert("s".to_owned(), last("m"));
+    let outcome = Outcome::Cancelled;
+    assert_eq!(scene.inputs(), [Input::Released { job, outcome }]);
+}
+
+#[test]
 fn a_binding_that_was_refused_frees_the_reservation() {
     let mut scene = reserved();
     let (job, node) = (scene.job("s"), scene.node("n"));

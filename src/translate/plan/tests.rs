@@ -284,6 +284,31 @@ fn a_binding_in_flight_for_a_pod_that_lost_its_reservation_starts_over() {
     assert_eq!(scene.plan(&mut Memory::default()).rebuild, None);
 }
 
+/// The ledger's watch may trail the clock and the pod's watch: the reservation ends, and then the
+/// pod is found bound.
+#[test]
+fn a_pod_that_is_bound_after_its_reservation_was_given_up_did_not_go_round_us() {
+    let mut scene = Scene::new(&["n"]);
+    scene.put(pod("s", "small", 0, json!({})));
+    scene.settle();
+    scene.pass(30);
+    scene.step();
+    scene.put(pod("s", "small", 0, on("n", None)));
+    scene.step();
+    scene.change_ledger("n", |status| {
+        status.reservations[0].bound_at = Some(began(at(20)));
+        status.reservations[0].state = ReservationState::Bound;
+    });
+    assert!(scene.plan(&mut Memory::default()).rebuild.is_some());
+    scene.pass(100);
+    assert!(scene.plan(&mut Memory::default()).rebuild.is_some(), "it does not wear off");
+    // What the ledger itself has as foreign is no reason to start over again and again.
+    scene.change_ledger("n", |status| {
+        status.reservations[0].kind = ReservationKind::Foreign;
+    });
+    assert_eq!(scene.plan(&mut Memory::default()).rebuild, None);
+}
+
 /// Each look has room for so many words and so many calls: those that others wait for come first.
 #[test]
 fn gates_and_nominations_do_not_wait_for_the_words_of_a_crowd() {
