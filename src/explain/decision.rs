@@ -102,7 +102,8 @@ fn gate(decision: &Decision, words: &Words<'_>) -> (&'static str, String) {
     }
 }
 
-const fn due(credit: Credit) -> &'static str {
+/// What a large's end gives the smalls.
+pub(super) const fn due(credit: Credit) -> &'static str {
     match credit {
         Credit::Wave => "small pods get one wave",
         Credit::NoLargeWaits => "no other waits, small pods are served as they come",

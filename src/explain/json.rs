@@ -2,12 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::need::{basis, change, need};
+use super::change::{basis, basis_facts, change, change_facts};
+use super::need::need;
 use super::{Context, hold, shape_name, standing};
-use crate::policy::{Enough, Explanation, GpuSet, Holds, Need, Shape, Standing, Waits};
+use crate::policy::{
+    Enough, Explanation, GpuSet, Holder, Holders, Holds, JobId, Need, Shape, Standing, Waits,
+};
 
 /// The version of this JSON.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// An explanation as JSON.
 pub fn json(explanation: &Explanation, context: &Context<'_>) -> Value {
@@ -38,24 +41,30 @@ fn waits(waits: &Waits, explanation: &Explanation, context: &Context<'_>) -> Val
         value["sentence"] = need(wanted, explanation.now, context).0.into();
         value
     });
-    let changes = waits
-        .changes
-        .iter()
-        .map(|wanted| json!({"effect": wanted.effect(), "if": change(wanted, shape, context)}));
+    let changes = waits.changes.iter().map(|wanted| {
+        let mut value = change_facts(wanted, context);
+        value["effect"] = json!(wanted.effect());
+        value["if"] = change(wanted, shape, context).into();
+        value
+    });
     json!({
         "place": waits.place,
         "of": waits.of,
         "created_ms": explanation.known.as_ref().map(|job| job.created),
         "first": needs.collect::<Vec<_>>(),
+        "foreseen_start_ms": waits.foreseen,
         "latest_start_ms": waits.bound.latest_start,
-        "rests_on": basis(waits.bound, context),
+        "basis": basis_facts(waits, context),
+        "rests_on": basis(waits, shape, context),
         "changes": changes.collect::<Vec<_>>(),
     })
 }
 
 fn facts(need: &Need, context: &Context<'_>) -> Value {
     let words = &context.words;
+    let pods = |jobs: &[JobId]| -> Vec<String> { jobs.iter().map(|&job| words.pod(job)).collect() };
     match need {
+        Need::Resume => json!({"kind": "Resume"}),
         Need::Setting => json!({"kind": "Setting"}),
         Need::Time { until } => json!({"kind": "Time", "until_ms": until}),
         Need::Fit { nodes, more } => {
@@ -64,36 +73,50 @@ fn facts(need: &Need, context: &Context<'_>) -> Value {
                 .map(|(node, unfit)| json!({"node": words.node(*node), "unfit": unfit}));
             json!({"kind": "Fit", "nodes": nodes.collect::<Vec<_>>(), "more": more})
         }
-        Need::Ends { node, holders, more, enough } => {
-            let holders = holders.iter().map(|holder| {
-                json!({
-                    "pod": words.pod(holder.job),
-                    "gpus": indexes(holder.gpus),
-                    "stage": holder.stage,
-                    "latest_end_ms": holder.latest_end,
-                })
-            });
-            let enough = match enough {
-                Enough::All => json!("All"),
-                Enough::One => json!("One"),
-                Enough::Gpus(count) => json!({"gpus": count}),
-            };
-            json!({
-                "kind": "Ends",
-                "node": node.map(|node| words.node(node)),
-                "pods": holders.collect::<Vec<_>>(),
-                "more": more,
-                "enough": enough,
-            })
-        }
+        Need::Ends { node, holders: Holders { named, more }, enough } => json!({
+            "kind": "Ends",
+            "node": node.map(|node| words.node(node)),
+            "pods": named.iter().map(|one| holder(one, context)).collect::<Vec<_>>(),
+            "more": more,
+            "enough": self::enough(*enough),
+        }),
+        Need::Runs { jobs, more, enough, limit, wave, credit } => json!({
+            "kind": "Runs",
+            "pods": pods(jobs),
+            "more": more,
+            "enough": self::enough(*enough),
+            "limit_ms": limit,
+            "wave": wave,
+            "credit": credit,
+        }),
         Need::Starts { jobs, more } => {
-            let pods: Vec<String> = jobs.iter().map(|&job| words.pod(job)).collect();
-            json!({"kind": "Starts", "pods": pods, "more": more})
+            json!({"kind": "Starts", "pods": pods(jobs), "more": more})
         }
-        Need::Runs { job, limit } => {
-            json!({"kind": "Runs", "pod": words.pod(*job), "limit_ms": limit})
-        }
+        Need::Rounds { larges, smalls, first, at_least } => json!({
+            "kind": "Rounds",
+            "larges": larges,
+            "smalls": smalls,
+            "pods": [words.pod(*first)],
+            "at_least": at_least,
+        }),
     }
+}
+
+fn enough(enough: Enough) -> Value {
+    match enough {
+        Enough::All => json!("All"),
+        Enough::Any(count) => json!({"any": count}),
+    }
+}
+
+fn holder(holder: &Holder, context: &Context<'_>) -> Value {
+    json!({
+        "pod": context.words.pod(holder.job),
+        "node": context.words.node(holder.node),
+        "gpus": indexes(holder.gpus),
+        "stage": holder.stage,
+        "latest_end_ms": holder.latest_end,
+    })
 }
 
 fn holds(holds: &Holds, context: &Context<'_>) -> Value {

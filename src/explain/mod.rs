@@ -4,6 +4,7 @@
 //! [`text`](mod@text) the page that `sluice explain` prints, [`json`](mod@json) what programs
 //! read; [`decision`] says a decision in the words of log lines, Events and replay.
 
+pub mod change;
 pub mod decision;
 pub mod hold;
 pub mod json;
@@ -16,7 +17,12 @@ pub mod wait;
 pub use names::{NameTable, Names, Words};
 pub use outside::Outside;
 
-use crate::policy::{Config, Explanation, Holds, Shape, Standing, Waits};
+use crate::policy::{Config, Explanation, Holds, Millis, Shape, Standing, Waits};
+
+/// What kubelet may take, from the binding until it takes a pod up, and from the last container's
+/// end until it says that the pod is over. It looks after deadlines once a second and needs a moment
+/// to tear a pod down; the rest is slack for a busy node.
+pub const KUBELET_MARGIN: Millis = Millis::from_secs(15);
 
 /// What a rendering needs besides the explanation.
 #[derive(Clone, Copy)]
@@ -27,12 +33,15 @@ pub struct Context<'a> {
     pub pool: &'a str,
     /// GPUs of one node of the pool.
     pub gpus_per_node: u32,
+    /// Of each pod's limit, what is not its own: from the reservation to the binding, and kubelet's.
+    pub control_plane: Millis,
 }
 
 impl<'a> Context<'a> {
     /// What renders explanations of this pool.
     pub fn new(words: Words<'a>, pool: &'a str, config: &Config) -> Self {
-        Self { words, pool, gpus_per_node: config.gpus_per_node }
+        let control_plane = config.reservation_timeout + KUBELET_MARGIN;
+        Self { words, pool, gpus_per_node: config.gpus_per_node, control_plane }
     }
 }
 

@@ -1,13 +1,15 @@
-//! Pure: what must happen before a pod starts, and what would change when it does.
+//! Pure: what must happen before a pod starts, as a person would say it.
 
 use super::Context;
+use super::decision::due;
 use super::names::{counted, gpus};
-use crate::policy::{Basis, Bound, Change, Enough, Holder, Millis, Need, NodeId, Shape, Unfit};
+use crate::policy::{Enough, Holder, Holders, JobId, Millis, Need, NodeId, Unfit};
 
 /// Something that must happen first: a sentence, and what belongs under it.
 pub fn need(need: &Need, now: Millis, context: &Context<'_>) -> (String, Vec<String>) {
     let words = &context.words;
     match need {
+        Need::Resume => ("The pool must be resumed.".to_owned(), Vec::new()),
         Need::Setting => {
             ("The pool's settings must change: nothing else helps.".to_owned(), Vec::new())
         }
@@ -16,29 +18,36 @@ pub fn need(need: &Need, now: Millis, context: &Context<'_>) -> (String, Vec<Str
             let told = |&(node, unfit): &(NodeId, Unfit)| {
                 format!("node {} {}", words.node(node), self::unfit(unfit))
             };
-            let told = nodes.iter().map(told).chain(others(*more, "node"));
-            ("A node must be there that the pod fits.".to_owned(), told.collect())
+            let told = nodes.iter().map(told).chain(others(*more, "node")).collect::<Vec<_>>();
+            let sentence = "There must be a node that the pod fits";
+            (format!("{sentence}{}", if told.is_empty() { "." } else { ":" }), told)
         }
-        Need::Ends { node, holders, more, enough } => {
+        Need::Ends { node, holders: Holders { named, more }, enough } => {
             let place = node.map(|node| words.node(node));
-            let told = holders.iter().map(|holder| self::holder(holder, now, context));
-            let sentence = ends(place.as_deref(), *enough, holders.len() + *more as usize);
+            let told = named.iter().map(|h| holder(h, node.is_none(), now, context));
+            let sentence = ends(place.as_deref(), *enough, named.len() + *more as usize);
             (sentence, told.chain(others(*more, "pod")).collect())
+        }
+        Need::Runs { jobs, more, .. } => {
+            let one = jobs.len() == 1 && *more == 0;
+            (runs(need, context), if one { Vec::new() } else { vec![pods(jobs, *more, context)] })
+        }
+        Need::Starts { jobs, more: 0 } if jobs.len() == 1 => {
+            (format!("{} starts before it.", pods(jobs, 0, context)), Vec::new())
         }
         Need::Starts { jobs, more } => {
-            let told = jobs.iter().map(|&job| words.pod(job));
-            let sentence = match (&jobs[..], more) {
-                ([only], 0) => return (format!("{} must start.", words.pod(*only)), Vec::new()),
-                _ => "These must start, in this order:".to_owned(),
-            };
-            (sentence, told.chain(others(*more, "pod")).collect())
+            let told = vec![pods(jobs, *more, context)];
+            ("These start before it, in this order:".to_owned(), told)
         }
-        Need::Runs { job, limit } => {
-            let within = match limit {
-                Some(limit) => format!("within {}", length(*limit)),
-                None => "and nothing limits how long it runs".to_owned(),
-            };
-            (format!("{} must start and end, {within}.", words.pod(*job)), Vec::new())
+        Need::Rounds { larges, smalls, first, at_least } => {
+            let kinds = [(*larges, "whole-node pod"), (*smalls, "small pod")];
+            let kinds = kinds.into_iter().filter(|&(count, _)| count > 0);
+            let kinds: Vec<String> =
+                kinds.map(|(count, kind)| counted(count, kind, &format!("{kind}s"))).collect();
+            let least = if *at_least { "at least " } else { "" };
+            let first = words.pod(*first);
+            let kinds = kinds.join(" and ");
+            (format!("After that {least}{kinds} must start and end, {first} first."), Vec::new())
         }
     }
 }
@@ -49,29 +58,52 @@ fn ends(node: Option<&str>, enough: Enough, all: usize) -> String {
             format!("The pod that holds GPUs of node {node} must end:")
         }
         (Enough::All, Some(node)) => format!("Every pod that holds GPUs of node {node} must end:"),
+        (Enough::All, None) if all == 1 => "This pod must end:".to_owned(),
         (Enough::All, None) => "All of these must end:".to_owned(),
-        (Enough::One, _) if all == 1 => "This pod must end:".to_owned(),
-        (Enough::One, _) => "One of these must end:".to_owned(),
-        (Enough::Gpus(count), Some(node)) => {
-            let gpus = counted(count, "GPU more", "GPUs more");
-            format!("Pods that hold GPUs of node {node} must end, until {gpus} came free there:")
+        (Enough::Any(1), _) => "One of these must end:".to_owned(),
+        (Enough::Any(count), _) => format!("{count} of these must end:"),
+    }
+}
+
+fn runs(need: &Need, context: &Context<'_>) -> String {
+    let Need::Runs { jobs, more, enough, limit, wave, credit } = need else {
+        return String::new();
+    };
+    let within = |each: &str| match limit {
+        Some(limit) => format!(", {each}in at most {}", length(*limit)),
+        None => ", and nothing limits how long that takes".to_owned(),
+    };
+    match (&jobs[..], enough) {
+        ([only], Enough::All) if *more == 0 => {
+            let because = credit.map_or_else(String::new, |credit| format!(": {}", due(credit)));
+            format!("{} must start and end{}{because}.", context.words.pod(*only), within(""))
         }
-        (Enough::Gpus(count), None) => {
-            let gpus = counted(count, "GPU", "GPUs");
-            format!("Some of these must end, until {gpus} came free for it:")
+        (_, Enough::All) if *wave => {
+            format!("A wave of small pods must start and end{}:", within("each "))
+        }
+        (_, Enough::All) => format!("These must start and end{}:", within("each ")),
+        (_, Enough::Any(1)) => format!("One of these must start and end{}:", within("")),
+        (_, Enough::Any(count)) => {
+            format!("{count} of these must start and end{}:", within("each "))
         }
     }
 }
 
-fn holder(holder: &Holder, now: Millis, context: &Context<'_>) -> String {
+/// In one line, since of those that wait there is no more to say than their names.
+fn pods(jobs: &[JobId], more: u32, context: &Context<'_>) -> String {
+    let all = jobs.iter().map(|&job| context.words.pod(job)).chain(others(more, "pod"));
+    all.collect::<Vec<_>>().join(", ")
+}
+
+fn holder(holder: &Holder, place: bool, now: Millis, context: &Context<'_>) -> String {
+    let words = &context.words;
     let until = match holder.latest_end {
-        Some(end) if end < now => {
-            format!("should have ended by {}", context.words.at(end))
-        }
-        Some(end) => format!("until {} at the latest", context.words.at(end)),
+        Some(end) if end < now => format!("should have ended by {}", words.at(end)),
+        Some(end) => format!("until {} at the latest", words.at(end)),
         None => "nothing limits how long".to_owned(),
     };
-    format!("{}: {}, {until}", context.words.pod(holder.job), gpus(holder.gpus))
+    let of = if place { format!(" of node {}", words.node(holder.node)) } else { String::new() };
+    format!("{}: {}{of}, {until}", words.pod(holder.job), gpus(holder.gpus))
 }
 
 fn others(more: u32, noun: &str) -> impl Iterator<Item = String> {
@@ -93,82 +125,9 @@ fn unfit(unfit: Unfit) -> String {
     }
 }
 
-/// What a latest start rests on.
-pub fn basis(bound: Bound, context: &Context<'_>) -> String {
-    match bound.basis {
-        Basis::Drain => "the limits of the pods that it waits for".to_owned(),
-        Basis::Place(place) => {
-            format!("place {place} of its queue, and the longest limit of each shape")
-        }
-        Basis::Unlimited(job) => {
-            format!("{} has no activeDeadlineSeconds", context.words.pod(job))
-        }
-        Basis::Outlasted(job) => {
-            format!("{} should have ended already", context.words.pod(job))
-        }
-        Basis::NoLimit(shape) => {
-            format!("the pool sets no maxSeconds for {} pods", super::shape_name(shape))
-        }
-        Basis::HeldBack => "no time limit ends what holds it".to_owned(),
-        Basis::Wide => "it needs several GPUs and not all, for which none is promised".to_owned(),
-    }
-}
-
-/// A change as the condition of a sentence.
-pub fn change(change: &Change, shape: Shape, context: &Context<'_>) -> String {
-    let words = &context.words;
-    match change {
-        Change::Resume => "the pool is resumed (spec.paused)".to_owned(),
-        Change::Quota(tenant, most) => {
-            let namespace = words.namespace(*tenant);
-            format!("pods of namespace {namespace} may hold {most} GPUs (spec.quotas)")
-        }
-        Change::Binding => "what kept it from being bound is put right: see its events".to_owned(),
-        Change::NodeFit(node, Unfit::Unhealthy(set)) => {
-            let are = if set.count() == 1 { "is" } else { "are" };
-            format!("{} of node {} {are} healthy again", gpus(*set), words.node(*node))
-        }
-        Change::NodeFit(node, _) => format!("node {} takes new work again", words.node(*node)),
-        Change::NodeJoins(count) => {
-            let count = counted(*count, "GPU", "GPUs");
-            format!("a node with {count} that it matches joins the pool")
-        }
-        Change::Placement => "it is created anew so that it matches a node".to_owned(),
-        Change::EarlyEnds => "those that it waits for end before their limits".to_owned(),
-        Change::Evict(node) => format!(
-            "the pods that hold up the drain of node {} are deleted, or the pool evicts such pods \
-             (spec.drain)",
-            words.node(*node)
-        ),
-        Change::Priority(job) => {
-            format!("it is created anew with a higher priority than {}", words.pod(*job))
-        }
-        Change::KeepFewerOpen => "the pool keeps fewer nodes open".to_owned(),
-        Change::Backfill(most) => format!(
-            "the pool lets small pods start behind a closed gate, for pods that hold their GPUs \
-             for {} or less",
-            length(*most)
-        ),
-        Change::ShorterLimit(most) => format!(
-            "it is created anew to hold its GPUs for {} or less, which may start behind the gate",
-            length(*most)
-        ),
-        Change::LimitOn(job) => format!("{} had activeDeadlineSeconds", words.pod(*job)),
-        Change::LimitOf(shape) => {
-            format!("the pool sets maxSeconds for {} pods", super::shape_name(*shape))
-        }
-        Change::Overtaken => format!(
-            "a {} pod with a higher priority arrives",
-            if shape.is_small() { "small" } else { "whole-node" }
-        ),
-        Change::NodeLost(node) => format!(
-            "node {} loses a GPU or is cordoned: then another is emptied",
-            words.node(*node)
-        ),
-    }
-}
-
-/// A length of time.
-fn length(span: Millis) -> String {
-    crate::timeline::length(span.0)
+/// A length of time, without what is zero in it.
+pub(super) fn length(span: Millis) -> String {
+    let length = crate::timeline::length(span.0);
+    let whole = length.strip_suffix(" 00 s").map(str::to_owned);
+    whole.unwrap_or_else(|| length.replace(".0 s", " s"))
 }

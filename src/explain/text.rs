@@ -1,8 +1,9 @@
 //! Pure: an explanation as the page that a person reads.
 
-use super::need::{basis, change, need};
+use super::change::{basis, change};
+use super::need::need;
 use super::{Context, hold, shape_name, standing, wait};
-use crate::policy::{Basis, Effect, Explanation, Job, Shape, Standing, Waits};
+use crate::policy::{Effect, Explanation, Job, Need, Shape, Standing, Waits};
 
 /// The page, with its last end of line.
 pub fn text(explanation: &Explanation, context: &Context<'_>) -> String {
@@ -34,31 +35,43 @@ fn waiting(
     let job = explanation.known.as_ref();
     let shape = job.map_or(Shape::Small, |job| job.shape);
     lines.push(rank(waits, job, context));
-    lines.push("First:".to_owned());
+    if !waits.needs.is_empty() {
+        lines.push("First:".to_owned());
+    }
     for wanted in &waits.needs {
         let (sentence, below) = need(wanted, explanation.now, context);
         lines.push(format!("  {sentence}"));
         lines.extend(below.iter().map(|line| format!("    {line}")));
     }
+    if let Some(at) = waits.foreseen.filter(|&at| Some(at) != waits.bound.latest_start) {
+        let at = context.words.at(at);
+        lines.push(format!(
+            "If that takes as long as it may and nothing else arrives, it starts at {at}."
+        ));
+    }
     let told = wait::bound(waits.bound, explanation.now, &context.words);
     lines.push(match (waits.bound.latest_start, told) {
-        (Some(_), Some(told)) => format!("{told} That rests on {}.", basis(waits.bound, context)),
+        (Some(_), Some(told)) => format!("{told} That rests on {}.", basis(waits, shape, context)),
         (Some(at), None) => format!(
             "It should have started by {}, which rests on {}.",
             context.words.at(at),
-            basis(waits.bound, context)
+            basis(waits, shape, context)
         ),
         (None, Some(told)) => told,
         (None, None) => {
-            format!("No latest start can be given: {}.", basis(waits.bound, context))
+            format!("No latest start can be given: {}.", basis(waits, shape, context))
         }
     });
-    let for_ever = waits.bound.basis == Basis::HeldBack;
+    // Nothing that is sure to happen lets it start.
+    let for_ever = waits
+        .needs
+        .iter()
+        .any(|need| matches!(need, Need::Resume | Need::Setting | Need::Fit { .. }));
     let sooner = if for_ever { "It can start" } else { "It starts sooner" };
     for (effect, label) in [
         (Effect::Sooner, sooner),
         (Effect::Bounded, "A latest start can be given"),
-        (Effect::Later, "It starts later"),
+        (Effect::Later, "It may start later"),
     ] {
         let changes = waits.changes.iter().filter(|change| change.effect() == effect);
         lines.extend(changes.map(|c| format!("{label} if {}.", change(c, shape, context))));

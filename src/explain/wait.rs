@@ -4,8 +4,8 @@
 use super::names::{counted, list};
 use super::{Context, Words};
 use crate::policy::{
-    Basis, Bound, Explanation, Holder, Millis, Need, NoFit, NodeId, Shape, UnreserveReason, Wait,
-    Waits,
+    Basis, Bound, Explanation, Gap, Holders, JobId, Millis, NoFit, NodeId, Shape, UnreserveReason,
+    Wait, Waits,
 };
 
 /// The rule that holds a pod: a reason for programs and a sentence for people.
@@ -40,8 +40,12 @@ pub fn rule(
             until(waits, now, words, *latest_end)
         ),
         Wait::NodesHeld { exclusive } => format!(
-            "{} held by other whole-node pods, and no other node can be emptied now.",
-            counted(*exclusive, "node is", "nodes are")
+            "{}, and no other that this pod fits can be emptied now.",
+            counted(
+                *exclusive,
+                "node is held by another whole-node pod",
+                "nodes are held by other whole-node pods"
+            )
         ),
         Wait::KeptOpen { keep } => format!(
             "The pool keeps {} open for small pods, and no other can be emptied for this pod now.",
@@ -112,19 +116,17 @@ pub fn bound(bound: Bound, now: Millis, words: &Words<'_>) -> Option<String> {
         Basis::Wide => Some(
             "No latest start is given for a pod that needs several GPUs and not all.".to_owned(),
         ),
-        Basis::Drain | Basis::Place(_) | Basis::HeldBack => None,
+        Basis::Drain | Basis::Place(_) | Basis::HeldBack | Basis::Quota(_) => None,
     }
 }
 
 fn holders(waits: &Waits, words: &Words<'_>, one: &str, many: &str) -> String {
-    let Some(Need::Ends { holders, more, .. }) = waits.needs.first() else {
-        return format!("no pod {many}");
-    };
-    let mut named: Vec<&Holder> = holders.iter().collect();
-    named.sort_by_key(|holder| holder.job);
-    let named: Vec<String> = named.iter().map(|holder| words.pod(holder.job)).collect();
-    let all = holders.len() + *more as usize;
-    format!("{} {}", list(&named, all), if all == 1 { one } else { many })
+    let Holders { named, more } = &waits.holders;
+    let mut jobs: Vec<JobId> = named.iter().map(|holder| holder.job).collect();
+    jobs.sort_unstable();
+    let all = jobs.len() + *more as usize;
+    let jobs: Vec<String> = jobs.into_iter().map(|job| words.pod(job)).collect();
+    format!("{} {}", list(&jobs, all), if all == 1 { one } else { many })
 }
 
 fn backing_off(
@@ -179,12 +181,14 @@ fn quota(wait: &Wait, shape: Shape, context: &Context<'_>) -> String {
 
 fn small(wait: &Wait, shape: Shape, words: &Words<'_>) -> String {
     match *wait {
-        Wait::GateClosed { node, job: large, free } => format!(
-            "Node {} is being emptied for {}; {} idle until it has started.",
-            words.node(node),
-            words.pod(large),
-            counted(free, "GPU stays", "GPUs stay")
-        ),
+        Wait::GateClosed { node, job: large, free, gap } => {
+            let large = words.pod(large);
+            format!(
+                "Node {} is being emptied for {large}{}.",
+                words.node(node),
+                idle(free, gap, words)
+            )
+        }
         Wait::Exclusive { node, job: large } => {
             format!("{} holds every GPU of node {}.", words.pod(large), words.node(node))
         }
@@ -215,6 +219,22 @@ fn small(wait: &Wait, shape: Shape, words: &Words<'_>) -> String {
     }
 }
 
+/// What becomes of the GPUs that are free behind a closed gate.
+fn idle(free: u32, gap: Gap, words: &Words<'_>) -> String {
+    let idle = format!("; {} idle until it has started", counted(free, "GPU stays", "GPUs stay"));
+    match gap {
+        Gap::Full => ", and takes no small pod until that has started".to_owned(),
+        Gap::NotFilled(_) | Gap::TooShort(_) => idle,
+        Gap::Endless => format!("{idle}, and nothing limits how long that takes"),
+        Gap::TooFew => format!("{idle}, and this pod needs more"),
+        Gap::Protects(older) => format!(
+            "{idle}, since nobody passes {} any more: a gate opened over pods that had passed it",
+            words.pod(older)
+        ),
+        Gap::TooDeep => format!("{idle}, and too many pods before this one are tried for them"),
+    }
+}
+
 fn no_fit(why: NoFit, shape: Shape, context: &Context<'_>) -> String {
     let (pool, asked) = (context.pool, shape.gpus(context.gpus_per_node));
     match why {
@@ -240,11 +260,8 @@ fn no_fit(why: NoFit, shape: Shape, context: &Context<'_>) -> String {
 /// Until when the pods that a large waits for hold their GPUs. One that has outlasted its limit is
 /// the only one that counts: when it ends nobody knows.
 fn until(waits: &Waits, now: Millis, words: &Words<'_>, latest_end: Option<Millis>) -> String {
-    let holders = match waits.needs.first() {
-        Some(Need::Ends { holders, .. }) => &holders[..],
-        _ => &[],
-    };
-    let late = holders.iter().find(|holder| holder.latest_end.is_some_and(|end| end < now));
+    let late =
+        waits.holders.named.iter().find(|holder| holder.latest_end.is_some_and(|end| end < now));
     if let Some((late, end)) = late.and_then(|late| late.latest_end.map(|end| (late, end))) {
         let (pod, end) = (words.pod(late.job), words.at(end));
         return format!("; {pod} should have ended by {end}");

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::facts::EARLY_FAILURE;
 use super::node::EARLY_FAILURES_MAX;
-use super::{Holding, Job, JobId, Millis, Node, NodeId, Phase, Pool, Shape, Waiting};
+use super::{Holding, Job, JobId, Millis, Node, NodeId, Phase, Pool, Shape, TenantId, Waiting};
 
 /// The latest start of a waiting job.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,10 +37,25 @@ pub enum Basis {
     Outlasted(JobId),
     /// The pool enforces no limit on this shape.
     NoLimit(Shape),
-    /// It is held back for a reason that no time bounds: paused, quota, no node that fits.
+    /// It is held back for a reason that no time bounds: paused, no node that fits, all kept open.
     HeldBack,
+    /// The quota of its tenant holds it back, or may.
+    Quota(TenantId),
     /// It is a wide small: it is served in its turn, and no figure is promised.
     Wide,
+}
+
+/// The spans of time that figures by place are made of.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rests {
+    /// S: the longest that a small holds its GPUs.
+    pub small: Millis,
+    /// L: the longest that a large does.
+    pub large: Millis,
+    /// How long larges may follow one another without a wave: L, or the turn if that is longer.
+    pub turn: Millis,
+    /// What larges that fail at once add to that.
+    pub failures: Millis,
 }
 
 /// A setting that leaves no node to larges.
@@ -161,6 +176,9 @@ impl Pool {
         if self.held_back_for_ever(job) {
             return none(Basis::HeldBack);
         }
+        if !self.within_quota(job) || self.quota_may_bind(job.tenant) {
+            return none(Basis::Quota(job.tenant));
+        }
         if let Shape::Wide(_) = job.shape {
             return none(Basis::Wide);
         }
@@ -229,12 +247,7 @@ impl Pool {
         let usable = |(id, node): (&NodeId, &Node)| {
             node.spec.schedulable && job.fits.on(*id) && !node.ever_free().is_empty()
         };
-        self.config.paused
-            || !self.could_fit(job)
-            || !self.nodes.iter().any(usable)
-            || !self.within_quota(job)
-            || self.quota_may_bind(job.tenant)
-            || kept_open
+        self.config.paused || !self.could_fit(job) || !self.nodes.iter().any(usable) || kept_open
     }
 
     /// Whether so many nodes are kept open for smalls that no large ever starts.
@@ -289,9 +302,22 @@ impl Pool {
 
     /// How long larges follow one another without a wave, those that fail at once included.
     fn turn_span(&self, large: Millis) -> Millis {
+        let (turn, failures) = self.turn_and_failures(large);
+        turn + failures
+    }
+
+    fn turn_and_failures(&self, large: Millis) -> (Millis, Millis) {
         let in_vain = EARLY_FAILURE.max(self.config.reservation_timeout).min(large);
         let turn = self.config.turn.map_or(large, |turn| turn.max(large));
-        turn + Millis(in_vain.0.saturating_mul(EARLY_FAILURES_MAX.into()))
+        (turn, Millis(in_vain.0.saturating_mul(EARLY_FAILURES_MAX.into())))
+    }
+
+    /// The spans of time that figures by place are made of now.
+    pub(super) fn rests(&self, now: Millis) -> Rests {
+        let terms = self.terms(now);
+        let (small, large) = (terms.small.0, terms.large.0);
+        let (turn, failures) = self.turn_and_failures(large);
+        Rests { small, large, turn, failures }
     }
 
     /// A job that holds GPUs without an enforced limit.

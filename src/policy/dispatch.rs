@@ -3,7 +3,7 @@
 use super::{Decision, Job, JobId, Kind, Millis, NodeId, Phase, Pool, Shape, Turn, Waiting};
 
 /// How many waiting smalls are looked at for one gap behind a gate: bounds the cost of a step.
-const BACKFILL_DEPTH: usize = 300;
+pub(super) const BACKFILL_DEPTH: usize = 300;
 
 impl Pool {
     /// Decides until nothing more can be decided.

@@ -36,11 +36,11 @@ mod reservations;
 mod state;
 mod why;
 
-pub use bound::{AllKeptOpen, Basis, Bound};
+pub use bound::{AllKeptOpen, Basis, Bound, Rests};
 pub use config::{Config, ConfigError};
 pub use decision::{Credit, Decision, OpenReason, UnreserveReason};
 pub use explain::{
-    Change, Effect, Enough, Explanation, Holder, Holds, Need, Standing, Unfit, Waits,
+    Change, Effect, Enough, Explanation, Holder, Holders, Holds, Need, Standing, Unfit, Waits,
 };
 pub use gpus::{GpuSet, NoSuchGpu};
 pub use ids::{JobId, Millis, NodeId, TenantId};
@@ -51,4 +51,4 @@ pub use node::{Counters, Gate, Holding, Kind, Node, NodeSpec, Phase, ShapeCounte
 pub use pool::{Pool, Waiting};
 pub use promises::{BoundMoved, Cause, Promises};
 pub use state::{Placed, Queued, State};
-pub use why::{NoFit, Wait};
+pub use why::{Gap, NoFit, Wait};

@@ -240,8 +240,8 @@ fn because(pool: &Pool, waiting: &Waiting, basis: Basis, came: &[Came]) -> Optio
         }
         Basis::Unlimited(job) => return Some(Cause::Unlimited(job)),
         Basis::Outlasted(job) => return Some(Cause::Overran(job)),
-        Basis::HeldBack => return Some(Cause::Quota(waiting.job.tenant)),
-        Basis::NoLimit(_) => return Some(Cause::Settings),
+        Basis::Quota(tenant) => return Some(Cause::Quota(tenant)),
+        Basis::HeldBack | Basis::NoLimit(_) => return Some(Cause::Settings),
         Basis::Drain | Basis::Place(_) | Basis::Wide => {}
     }
     let key = waiting.job.queue_key();

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, Millis, Node, NodeId, Phase, Pool, Shape, TenantId, UnreserveReason, Waiting};
+use super::dispatch::BACKFILL_DEPTH;
+use super::{
+    Job, JobId, Millis, Node, NodeId, Phase, Pool, Shape, TenantId, UnreserveReason, Waiting,
+};
 
 /// The rule that holds a waiting job, with the facts that it rests on.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
@@ -36,11 +39,11 @@ pub enum Wait {
     },
     /// No node of the pool can take it as things are; it closes no gate.
     NoNodeFits(NoFit),
-    /// Others of its shape are served first.
+    /// Others of its shape are served first, for which it leaves a node that it fits, or the drain.
     Behind {
-        /// How many.
+        /// How many stand before it.
         ahead: u32,
-        /// The first of them.
+        /// The first for which it leaves something.
         first: JobId,
     },
     /// A large: a node is emptied for it.
@@ -59,9 +62,9 @@ pub enum Wait {
         /// When the wave ends at the latest.
         latest_end: Option<Millis>,
     },
-    /// A large: the nodes that could be emptied are held by larges.
+    /// A large: the nodes that it fits are held by larges.
     NodesHeld {
-        /// Nodes that a large holds.
+        /// How many of them are.
         exclusive: u32,
     },
     /// A large: the nodes that it could have are kept open for smalls.
@@ -77,6 +80,8 @@ pub enum Wait {
         job: JobId,
         /// Free GPUs behind it.
         free: u32,
+        /// Why they are not given to it.
+        gap: Gap,
     },
     /// A small: a large holds the node.
     Exclusive {
@@ -110,6 +115,26 @@ pub enum Wait {
         /// How many smalls wait before it.
         ahead: u32,
     },
+}
+
+/// Why free GPUs behind a closed gate are not given to a small.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gap {
+    /// None is free.
+    Full,
+    /// The pool admits nobody there. For so long they stay idle at most, if something limits that.
+    NotFilled(Option<Millis>),
+    /// The drain has no known end.
+    Endless,
+    /// It may hold them for longer than the drain lasts, which is this.
+    TooShort(Millis),
+    /// It asks for more.
+    TooFew,
+    /// This older one waited when a gate opened over smalls that had been let in behind it, and is
+    /// passed by nobody any more.
+    Protects(JobId),
+    /// So many stand before it that it is not looked at.
+    TooDeep,
 }
 
 /// Why no node can take a job.
@@ -201,17 +226,38 @@ impl Pool {
                 _ => {}
             }
         }
-        let first = self.first(Shape::Large, |job| self.within_quota(job));
-        let first = first.map_or(job.id, |first| first.id);
         let ahead = self.ahead(job.id).unwrap_or_default();
-        if first != job.id && ahead > 0 {
-            return Wait::Behind { ahead, first };
+        let contends = |other: &Job| self.within_quota(other) && self.contends(other, job);
+        let first = self.first(Shape::Large, contends).filter(|first| before(first, job));
+        if let Some(first) = first {
+            return Wait::Behind { ahead, first: first.id };
         }
         if self.awaits_an_open_node(job) {
             return Wait::KeptOpen { keep: self.config.keep_open };
         }
-        let held = self.nodes.values().filter(|n| matches!(n.phase, Phase::Exclusive(_))).count();
+        let fitting = || self.nodes.iter().filter(|&(&id, _)| job.fits.on(id)).map(|(_, n)| n);
+        let drainable = |n: &Node| n.is_open() && n.takes_larges(self.config.gpus_per_node);
+        // It could have a node, and so many may drain at a time: those of others do.
+        let drains = self.nodes.values().filter_map(|node| self.at_gate(node));
+        let drains = drains.filter(|large| before(large, job)).min_by_key(|l| l.queue_key());
+        if let Some(first) = drains.filter(|_| fitting().any(drainable)) {
+            return Wait::Behind { ahead, first: first.id };
+        }
+        let held = fitting().filter(|n| matches!(n.phase, Phase::Exclusive(_))).count();
         Wait::NodesHeld { exclusive: u32::try_from(held).unwrap_or(u32::MAX) }
+    }
+
+    /// Whether two larges fit a node that takes larges.
+    fn contends(&self, one: &Job, other: &Job) -> bool {
+        self.nodes.iter().any(|(&id, node)| {
+            let both = one.fits.on(id) && other.fits.on(id);
+            both && node.takes_larges(self.config.gpus_per_node)
+        })
+    }
+
+    /// The large that a node is emptied for.
+    fn at_gate(&self, node: &Node) -> Option<&Job> {
+        self.waiting.get(&node.gate()?.job).map(|waiting| &waiting.job)
     }
 
     fn why_small(&self, waiting: &Waiting, now: Millis) -> Wait {
@@ -224,7 +270,8 @@ impl Pool {
         let soonest = gates
             .min_by_key(|(id, node, _)| (node.latest_end(now).unwrap_or(Millis(u64::MAX)), *id));
         if let Some((node, state, gate)) = soonest {
-            return Wait::GateClosed { node, job: gate.job, free: state.free().count() };
+            let gap = self.gap(&waiting.job, node, state, now);
+            return Wait::GateClosed { node, job: gate.job, free: state.free().count(), gap };
         }
         let exclusive = usable().find_map(|(&id, node)| match node.phase {
             Phase::Exclusive(job) => Some(Wait::Exclusive { node: id, job }),
@@ -245,4 +292,36 @@ impl Pool {
         }
         (free >= asked).then_some(Wait::Kept { node, job: wide, free })
     }
+
+    /// Why the free GPUs behind a closed gate are not given to a small, as `backfill` has it.
+    fn gap(&self, job: &Job, id: NodeId, node: &Node, now: Millis) -> Gap {
+        let drained = node.latest_end(now);
+        let left = drained.map(|at| at.since(now));
+        let in_time = |job: &Job| job.limit.zip(left).is_some_and(|(limit, left)| limit <= left);
+        if node.free().is_empty() {
+            return Gap::Full;
+        }
+        if !self.config.backfill {
+            return Gap::NotFilled(left);
+        }
+        let Some(left) = left else { return Gap::Endless };
+        if !in_time(job) {
+            return Gap::TooShort(left);
+        }
+        if node.free().count() < self.asked(job.shape) {
+            return Gap::TooFew;
+        }
+        let given_up = self.nodes.values().filter_map(|node| node.given_up).max();
+        let mut earlier = self.runnable(Shape::Small).take(BACKFILL_DEPTH);
+        let protected = earlier
+            .by_ref()
+            .take_while(|other| other.id != job.id)
+            .filter(|other| other.fits.on(id) && self.within_quota(other) && !in_time(other))
+            .find(|other| given_up.is_some_and(|at| other.created <= at));
+        protected.map_or(Gap::TooDeep, |older| Gap::Protects(older.id))
+    }
+}
+
+fn before(one: &Job, other: &Job) -> bool {
+    one.queue_key() < other.queue_key()
 }

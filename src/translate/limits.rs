@@ -4,12 +4,9 @@
 //! reservation and the binding; after it the termination grace and kubelet's own work.
 
 use super::PodFacts;
+use crate::explain::KUBELET_MARGIN;
 use crate::policy::{Config, Millis};
 
-/// From binding to kubelet's taking up the pod, and from the last container's end to the terminal
-/// phase in the API. Kubelet looks after deadlines once a second and needs a moment to tear a pod
-/// down; the rest is slack for a busy node.
-const KUBELET_MARGIN: Millis = Millis::from_secs(15);
 /// Grace period that a pool's own figure reckons with: the API server's default.
 const USUAL_GRACE: Millis = Millis::from_secs(30);
 /// Grace period that is reckoned with for a pod of which nothing is left but its ledger entry.

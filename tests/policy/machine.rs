@@ -15,16 +15,16 @@ use super::timeline::{examine, restore};
 use super::transitions::{Arrival, Transition, config, history};
 
 /// Both side by side.
-struct Machine {
-    pool: Pool,
+pub(crate) struct Machine {
+    pub(crate) pool: Pool,
     model: Model,
-    now: u64,
+    pub(crate) now: u64,
     next_id: u64,
     recorder: Recorder,
 }
 
 impl Machine {
-    fn new(config: &Config, nodes: u32) -> Self {
+    pub(crate) fn new(config: &Config, nodes: u32) -> Self {
         let pool = Pool::new(config.clone()).unwrap();
         let (model, recorder) = (Model::new(config.clone()), Recorder::unbounded("default"));
         let mut machine = Self { pool, model, now: 0, next_id: 1, recorder };
@@ -35,7 +35,7 @@ impl Machine {
 
     /// What the node gave to whom is told in steps of its own: it must not contradict what is told
     /// beside it, as the world does not.
-    fn play(&mut self, transitions: &[Transition]) {
+    pub(crate) fn play(&mut self, transitions: &[Transition]) {
         let alone = |transition: &&Transition| {
             use Transition::{Foreign, Move, Swap};
             matches!(transition, Foreign { .. } | Move(..) | Swap(..))
@@ -70,7 +70,7 @@ impl Machine {
     }
 
     /// Time passes, with a step at each wake-up; nothing may be decided at any other time.
-    fn pass(&mut self, span: u64) {
+    pub(crate) fn pass(&mut self, span: u64) {
         let until = self.now + span;
         while let Some(due) = self.pool.next_wakeup(Millis(self.now)).filter(|at| at.0 <= until) {
             let before = due.0 - 1;

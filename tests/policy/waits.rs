@@ -1,7 +1,7 @@
 //! Why a job waits and until when at the latest.
 
 use sluice::policy::{
-    Basis, Bound, Config, Millis, NoFit, NodeId, Shape, TenantId, UnreserveReason, Wait,
+    Basis, Bound, Config, Gap, Millis, NoFit, NodeId, Shape, TenantId, UnreserveReason, Wait,
 };
 
 use super::timeline::{Timeline, limits, play};
@@ -55,7 +55,7 @@ fn quota() {
     );
     let wait = Wait::Quota { tenant: TenantId(7), held: 2, most: 2 };
     assert_eq!(timeline.why("s3"), Some(wait));
-    assert_eq!(bound(&mut timeline, "s3").basis, Basis::HeldBack);
+    assert_eq!(bound(&mut timeline, "s3").basis, Basis::Quota(TenantId(7)));
     timeline.play("2 | done s1 | s3 to n0");
 }
 
@@ -131,7 +131,9 @@ fn a_closed_gate() {
          2 | done s1,s2; small t1  |",
     );
     let job = timeline.id("A");
-    assert_eq!(timeline.why("t1"), Some(Wait::GateClosed { node: NodeId(0), job, free: 2 }));
+    let gap = Gap::NotFilled(Some(Millis::from_secs(8)));
+    let wait = Wait::GateClosed { node: NodeId(0), job, free: 2, gap };
+    assert_eq!(timeline.why("t1"), Some(wait));
 }
 
 #[test]
@@ -243,7 +245,7 @@ fn a_quota_that_may_bind_before_its_turn_takes_the_figure_away() {
          1 | small s1..s5 limit=10 tenant=7            |
          2 | small t1 limit=10                         |",
     );
-    assert_eq!(bound(&mut timeline, "s5").basis, Basis::HeldBack);
+    assert_eq!(bound(&mut timeline, "s5").basis, Basis::Quota(TenantId(7)));
     assert_eq!(bound(&mut timeline, "t1").basis, Basis::Place(6));
 }
 

@@ -115,12 +115,7 @@ pub(crate) fn unexplained(setup: &Setup, moved: &[BoundMoved]) -> Vec<BoundMoved
 pub(crate) fn play(setup: &Setup, seed: u64) -> (Vec<Waited>, Vec<BoundMoved>) {
     let mut world = World::new(setup, seed);
     for _ in 0..setup.events {
-        let idle = world.agenda.is_empty() && world.wakeup().is_none();
-        match world.random.chance(world.bias[0]) {
-            true if idle => world.now += UNIT,
-            true => world.pass(),
-            false => world.happen(),
-        }
+        world.event();
     }
     let moved = std::mem::take(&mut world.moved);
     world.calm_down();
@@ -130,6 +125,15 @@ pub(crate) fn play(setup: &Setup, seed: u64) -> (Vec<Waited>, Vec<BoundMoved>) {
     let left: Vec<JobId> = world.waiting().collect();
     assert_eq!(left, [], "left waiting");
     (std::mem::take(&mut world.waited), moved)
+}
+
+/// Shows a pool as it is after each event of a world.
+pub(crate) fn visit(setup: &Setup, seed: u64, mut look: impl FnMut(&Pool, Millis)) {
+    let mut world = World::new(setup, seed);
+    for _ in 0..setup.events {
+        world.event();
+        look(&world.pool, Millis(world.now));
+    }
 }
 
 impl<'a> World<'a> {
@@ -165,6 +169,15 @@ impl<'a> World<'a> {
             world.node(id, GpuSet::first(bad), true);
         }
         world
+    }
+
+    fn event(&mut self) {
+        let idle = self.agenda.is_empty() && self.wakeup().is_none();
+        match self.random.chance(self.bias[0]) {
+            true if idle => self.now += UNIT,
+            true => self.pass(),
+            false => self.happen(),
+        }
     }
 
     fn waiting(&self) -> impl Iterator<Item = JobId> {

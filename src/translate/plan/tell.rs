@@ -172,7 +172,7 @@ pub(super) fn waiting(
     }
     let wanted = if look.world.shape_agrees(pod) {
         let job = job?;
-        let mut explanation = look.pool.explain(job, look.world.now)?;
+        let mut explanation = look.pool.glance(job, look.world.now)?;
         if let Standing::Waits(waits) = &mut explanation.standing
             && let Some(told) = look.known.promises.bound(job)
         {
