@@ -174,7 +174,10 @@ impl Pool {
 
     /// Whether nothing but the setting keeps a large from draining a node.
     pub(super) fn awaits_an_open_node(&self, large: &Job) -> bool {
-        let open = |(id, node): (&NodeId, &Node)| large.fits.on(*id) && node.is_open();
+        let open = |(id, node): (&NodeId, &Node)| {
+            let usable = node.is_open() && node.takes_larges(self.config.gpus_per_node);
+            large.fits.on(*id) && usable
+        };
         self.needs_an_open_node(large)
             && !self.nodes.iter().any(|(id, node)| open((id, node)) && self.may_close(*id, 0))
     }

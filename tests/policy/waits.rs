@@ -258,6 +258,31 @@ fn larges_have_no_figure_where_every_node_is_kept_open() {
 }
 
 #[test]
+fn a_node_that_takes_no_larges_is_none_that_could_close_for_one() {
+    let config = Config { keep_open: 1, ..limits(10, 50) };
+    let mut timeline = play(&config, 2, "0 | node n0 cordoned; large A limit=50 |");
+    assert_eq!(timeline.why("A"), Some(Wait::KeptOpen { keep: 1 }));
+    let mut timeline =
+        play(&config, 2, "0 | node n0 bad=1; node n1; large A limit=50 on=n0,n1 | A to n1");
+    assert_eq!(timeline.why("A"), None);
+}
+
+#[test]
+fn a_small_of_which_too_many_stand_before_is_not_tried_for_a_gap() {
+    let config = Config { backfill: true, ..limits(100, 500) };
+    let mut timeline = play(
+        &config,
+        1,
+        "0 | small s1..s7 limit=100    | s1..s7 to n0
+         1 | large A limit=500         | n0 drains for A until 100
+         2 | small l1..l300 limit=100; small t limit=10 |",
+    );
+    let job = timeline.id("A");
+    let wait = Wait::GateClosed { node: NodeId(0), job, free: 1, gap: Gap::TooDeep };
+    assert_eq!(timeline.why("t"), Some(wait));
+}
+
+#[test]
 fn a_gate_is_a_figure_only_for_the_head() {
     // B's gate is n1, until 20. But A takes whichever comes free first: then B has n0, until 80.
     let config = Config { max_drains: 2, ..limits(90, 90) };

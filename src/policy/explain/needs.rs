@@ -15,7 +15,7 @@
 //!
 //! [`Change`]: super::Change
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -329,13 +329,24 @@ impl Pool {
             }
             _ => Vec::new(),
         };
+        // Of those with as many GPUs of one node two stand for all.
+        let mut alike: BTreeMap<(NodeId, u32), Vec<JobId>> = BTreeMap::new();
+        for &job in jobs {
+            let start = play.start_of(job).map(|start| (start.node, self.asked(start.shape)));
+            let held = || Some((self.node_of(job)?, self.holding(job)?.gpus.count()));
+            if let Some(class) = start.or_else(held) {
+                alike.entry(class).or_default().push(job);
+            }
+        }
+        let alike: Vec<JobId> =
+            alike.into_values().flat_map(|jobs| jobs.into_iter().take(2)).collect();
         let own = play.started.last().map(|start| start.job);
         others.retain(|&job| Some(job) != own);
         let beyond = others.split_off(others.len().min(TRIED_MAX));
         let tried: Vec<JobId> = others
             .iter()
             .copied()
-            .filter(|&other| course.does_as_well(&set, jobs, other))
+            .filter(|&other| course.does_as_well(&set, &alike, other))
             .collect();
         // Of a large pool only those that end soonest are tried; the others are taken to be like
         // them if they all do.
@@ -400,22 +411,23 @@ struct Choice {
 }
 
 impl Course {
-    /// Whether the end of `other` may stand for that of any of `jobs`, no more and no less.
-    fn does_as_well(&mut self, set: &BTreeSet<JobId>, jobs: &[JobId], other: JobId) -> bool {
+    /// Whether the end of `other` may stand for that of any of `jobs`, no more and no less, where
+    /// `alike` are so many of them that the others are as one of these.
+    fn does_as_well(&mut self, set: &BTreeSet<JobId>, alike: &[JobId], other: JobId) -> bool {
         let instead = |out: &[JobId]| {
             let mut set = set.clone();
             set.retain(|job| !out.contains(job));
             set.insert(other);
             set
         };
-        let enough = jobs.iter().all(|&job| self.has_time() && self.with(&instead(&[job])).starts);
+        let enough = alike.iter().all(|&job| self.has_time() && self.with(&instead(&[job])).starts);
         // With one fewer of any that are listed it must not be enough.
-        let first = jobs[0];
         enough
-            && set
-                .iter()
-                .filter(|&&job| job != first)
-                .all(|&job| self.has_time() && !self.with(&instead(&[first, job])).starts)
+            && alike.iter().all(|&job| {
+                set.iter().filter(|&&left_out| left_out != job).all(|&left_out| {
+                    self.has_time() && !self.with(&instead(&[job, left_out])).starts
+                })
+            })
     }
 }
 

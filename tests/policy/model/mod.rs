@@ -221,12 +221,11 @@ impl Model {
     /// Whether a large would drain a node, and only the setting that keeps it open is against it.
     fn awaits_an_open_node(&self, large: &ModelJob) -> bool {
         let ids = || self.ids().into_iter().filter(|&id| Self::fits(large, id));
-        let open = |&id: &u32| self.is_open(id);
-        let takes = |&id: &u32| self.takes_larges(self.node(id).unwrap());
+        let takes = |&id: &u32| self.is_open(id) && self.takes_larges(self.node(id).unwrap());
         self.config.keep_open > 0
             && ids().all(|id| self.gate(id).is_none())
-            && ids().filter(open).any(|id| takes(&id))
-            && ids().filter(open).all(|id| !self.may_close(id))
+            && ids().any(|id| takes(&id))
+            && ids().filter(takes).all(|id| !self.may_close(id))
     }
 
     fn gate(&self, node: u32) -> Option<u64> {
