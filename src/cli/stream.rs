@@ -22,8 +22,8 @@ pub struct Streams {
     /// share of larges among the jobs, or `large-work` [0.5], among the work; `small-run`
     /// [exp:1h:max=8h] and `large-run` [uniform:2h:6h]: fixed:1h, uniform:30m:90m, exp:1h,
     /// lognormal:1h:sigma=1, pareto:1h:alpha=1.5, the last three with :max=8h at will. Or
-    /// `trace=FILE`, whose jobs of one GPU and of a whole node are taken, and `faster=6` to have
-    /// them arrive six times as fast.
+    /// `trace=FILE`, whose jobs of one GPU and of a whole node are taken, with `wide` also those
+    /// between, and `faster=6` to have them arrive six times as fast.
     #[arg(
         long,
         value_name = "SPEC",
@@ -72,12 +72,12 @@ pub(super) fn run(
     anyhow::ensure!(nodes > 0, "--nodes is 0; use 1 or more");
     let (problem, left_out, seed) = match spec {
         Spec::Drawn(drawn) => (drawn.generate(gpus, nodes, seed), 0, Some(seed)),
-        Spec::Recorded { path, faster } => {
+        Spec::Recorded { path, wide, faster } => {
             let name = path.display().to_string();
             let content =
                 std::fs::read_to_string(path).with_context(|| format!("failed to read {name}"))?;
             let list = Workload::read(Source { name: &name, content: &content }, None)?;
-            let (problem, left_out) = recorded(&list, *faster, gpus, nodes);
+            let (problem, left_out) = recorded(&list, *faster, *wide, gpus, nodes);
             anyhow::ensure!(!problem.jobs.is_empty(), "{name} has no job of one GPU or of {gpus}");
             (problem, left_out, None)
         }

@@ -2,7 +2,8 @@
 //! carries out what it starts; the policies stand beside one another under the same rules.
 //!
 //! ```text
-//! Problem ─► engine ◄─► Policy: queues (FIFO, EASY, …) │ phase_fair (the live rule) │ plan::online
+//! Problem ─► engine ◄─► Policy: queues, rivals (FIFO, EASY, …) │ phase_fair (the live rule)
+//!               │                │ variants (what was tried beside it) │ plan::online
 //!               └──► Outcome: who ran where from when to when
 //! ```
 //!
@@ -14,6 +15,7 @@ mod problem;
 pub mod profile;
 pub mod queues;
 pub mod rivals;
+pub mod variants;
 
 pub use engine::{Fault, Moment, Outcome, Policy, Running, Start, State, run};
 pub use problem::{Curve, Job, Problem, Run, Service, Shape};

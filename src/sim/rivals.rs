@@ -1,5 +1,5 @@
-//! Pure: the schedulers that the live rule is measured against, for one-GPU and whole-node jobs
-//! on any number of nodes. Each is the usual rule at its best: smalls are packed, what runs is
+//! Pure: the schedulers that the live rule is measured against, for jobs of one GPU, of several and
+//! of a whole node on any number of nodes. Each is the usual rule at its best: smalls are packed, what runs is
 //! known exactly, and a decision takes no time.
 //!
 //! - [`Rule::Greedy`]: whatever fits starts, smalls first, as where each pod is placed by itself.
@@ -10,17 +10,19 @@
 //!   System*, 1995; Mu'alem and Feitelson, 2001.
 //! - [`Rule::Reserve`]: a node is kept for a large that has waited long enough, as `YuniKorn`
 //!   reserves nodes for pods that do not fit; at once, it is strict priority for larges.
+//! - [`Rule::Partition`]: some nodes serve larges only and the others smalls only.
 //!
-//! Unlike [`super::queues`] these know neither widths between one and all nor services, keep a
-//! queue for each shape, and close single nodes instead of all.
+//! Unlike [`super::queues`] these know no services, keep a queue for larges and one for all others,
+//! and close single nodes instead of all.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Moment, Policy, Problem, Running, Start};
 use crate::policy::GpuSet;
 
-/// Waiting smalls that EASY looks at behind its first: as many as the live rule looks at.
-const BACKFILL_DEPTH: usize = 300;
+/// Waiting smalls that EASY looks at behind its first, and others behind a wide one that does not
+/// fit: as many as the live rule looks at behind a gate.
+const DEPTH: usize = 300;
 
 /// Who starts when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,8 +33,9 @@ pub enum Rule {
     FifoStrict,
     /// In order of arrival; whoever fits passes.
     FifoSkip,
-    /// In order of arrival; the node that is empty soonest by limits is kept for the first large,
-    /// and smalls pass elsewhere, or there if their limit ends before that node is empty.
+    /// In order of arrival; the node on which the first that does not fit would have its GPUs
+    /// soonest by limits is kept for it, and smalls pass elsewhere, or there if their limit ends
+    /// before that.
     Easy,
     /// As [`Rule::FifoSkip`], but a large that has waited this long closes a node to everybody
     /// else, the one that is empty soonest, and goes before all others.
@@ -41,6 +44,11 @@ pub enum Rule {
         after_ms: u64,
         /// Nodes that may be kept so at a time.
         drains: usize,
+    },
+    /// The first nodes are for larges only, the others for smalls only.
+    Partition {
+        /// Nodes for larges.
+        larges: usize,
     },
 }
 
@@ -53,12 +61,25 @@ pub enum Place {
     /// To the node whose latest end by limits it moves least, then the fullest: where the live
     /// rule puts them.
     LatestEnd,
+    /// To the emptiest node that has room, as kube-scheduler does if nobody says otherwise.
+    Emptiest,
+}
+
+impl Place {
+    /// Orders nodes: the least goes first. A small would move a node's latest end by `moves`.
+    pub(super) fn key(self, moves: u64, free: u32) -> (u64, u32) {
+        match self {
+            Self::Fullest => (0, free),
+            Self::LatestEnd => (moves, free),
+            Self::Emptiest => (0, u32::MAX - free),
+        }
+    }
 }
 
 /// Why a rival cannot serve a problem.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unfit {
-    /// A job of neither shape.
+    /// A job of neither shape, or of none.
     #[error("jobs of one GPU and of all {gpus} are compared here; one asks for {width}")]
     Width {
         /// What it asks for.
@@ -69,6 +90,31 @@ pub enum Unfit {
     /// A real-time service.
     #[error("no real-time services are compared here; {0} is one")]
     Service(String),
+    /// Nodes for larges only, and none for the others or none for larges.
+    #[error("{larges} nodes for larges only, of {nodes}: leave at least one for each shape")]
+    Partition {
+        /// Nodes for larges.
+        larges: usize,
+        /// All nodes.
+        nodes: usize,
+    },
+}
+
+impl Unfit {
+    /// Jobs of one GPU and of a whole node, and nothing else.
+    pub(super) fn unless_one_or_all(problem: &Problem) -> Result<(), Self> {
+        Self::unless_widths(problem, |width| width == 1 || width == problem.gpus)
+    }
+
+    fn unless_widths(problem: &Problem, fits: impl Fn(u32) -> bool) -> Result<(), Self> {
+        if let Some(service) = problem.services.first() {
+            return Err(Self::Service(service.name.clone()));
+        }
+        match problem.jobs.iter().find(|job| !fits(job.width)) {
+            Some(job) => Err(Self::Width { width: job.width, gpus: problem.gpus }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A scheduler of this family.
@@ -103,17 +149,35 @@ impl Seats {
     fn latest_end_ms(&self, now_ms: u64) -> u64 {
         self.holders.iter().fold(now_ms, |latest, &(_, _, end)| latest.max(end))
     }
+
+    /// When so many GPUs are free at the latest.
+    fn free_by_ms(&self, width: u32, now_ms: u64) -> u64 {
+        if width == self.all.count() {
+            return self.latest_end_ms(now_ms);
+        }
+        let mut ends: Vec<_> = self.holders.iter().map(|&(_, gpus, end)| (end, gpus)).collect();
+        ends.sort_unstable_by_key(|&(end, _)| end);
+        let mut free = self.free.count();
+        let mut by_ms = now_ms;
+        for (end, gpus) in ends {
+            if free >= width {
+                break;
+            }
+            free += gpus.count();
+            by_ms = by_ms.max(end);
+        }
+        by_ms
+    }
 }
 
 impl Rival {
     /// A scheduler with nothing to do.
     pub fn new(problem: &Problem, rule: Rule, place: Place) -> Result<Self, Unfit> {
-        if let Some(service) = problem.services.first() {
-            return Err(Unfit::Service(service.name.clone()));
-        }
-        let gpus = problem.gpus;
-        if let Some(job) = problem.jobs.iter().find(|job| job.width != 1 && job.width != gpus) {
-            return Err(Unfit::Width { width: job.width, gpus });
+        Unfit::unless_widths(problem, |width| (1..=problem.gpus).contains(&width))?;
+        if let Rule::Partition { larges } = rule
+            && !(1..problem.nodes).contains(&larges)
+        {
+            return Err(Unfit::Partition { larges, nodes: problem.nodes });
         }
         Ok(Self {
             rule,
@@ -161,15 +225,18 @@ impl Rival {
         self.at.insert(job, node);
     }
 
-    /// The node for a small among those that are open to it.
-    fn node_for(&self, end_ms: u64, open: impl Fn(usize, &Seats) -> bool) -> Option<usize> {
+    /// The node for a small of so many GPUs among those that are open to it.
+    fn node_for(
+        &self,
+        width: u32,
+        end_ms: u64,
+        open: impl Fn(usize, &Seats) -> bool,
+    ) -> Option<usize> {
         let fitting = self.nodes.iter().enumerate();
-        let fitting = fitting.filter(|&(id, n)| !n.free.is_empty() && open(id, n));
-        let key = |seats: &Seats| match self.place {
-            Place::Fullest => (0, seats.free.count()),
-            Place::LatestEnd => {
-                (end_ms.saturating_sub(seats.latest_end_ms(self.now_ms)), seats.free.count())
-            }
+        let fitting = fitting.filter(|&(id, n)| n.free.count() >= width && open(id, n));
+        let key = |seats: &Seats| {
+            let moves = end_ms.saturating_sub(seats.latest_end_ms(self.now_ms));
+            self.place.key(moves, seats.free.count())
         };
         fitting.min_by_key(|&(id, seats)| (key(seats), id)).map(|(id, _)| id)
     }
@@ -180,11 +247,35 @@ impl Rival {
         job: usize,
         open: impl Fn(usize, &Seats) -> bool,
     ) -> Option<Start> {
-        let end_ms = self.now_ms.saturating_add(problem.jobs[job].estimate_ms);
-        let node = self.node_for(end_ms, open)?;
-        let gpus = self.nodes[node].free.lowest(1)?;
+        let facts = &problem.jobs[job];
+        let end_ms = self.now_ms.saturating_add(facts.estimate_ms);
+        let node = self.node_for(facts.width, end_ms, open)?;
+        let gpus = self.nodes[node].free.lowest(facts.width)?;
         self.hold(job, node, gpus, end_ms);
         Some(Start { job, node, gpus })
+    }
+
+    /// Starts the smalls that fit where they may, in order. Behind a wide one that does not fit so
+    /// many are looked at.
+    fn start_smalls(
+        &mut self,
+        problem: &Problem,
+        starts: &mut Vec<Start>,
+        open: impl Fn(usize, &Seats) -> bool + Copy,
+    ) {
+        let mut passed = 0;
+        while passed < DEPTH
+            && let Some(&job) = self.smalls.get(passed)
+        {
+            if let Some(start) = self.start_small(problem, job, open) {
+                self.smalls.remove(passed);
+                starts.push(start);
+            } else if problem.jobs[job].width == 1 {
+                break;
+            } else {
+                passed += 1;
+            }
+        }
     }
 
     /// On an empty node that it may have: one that was kept first, since the others serve smalls.
@@ -209,12 +300,7 @@ impl Rival {
     }
 
     fn smalls_first(&mut self, problem: &Problem, starts: &mut Vec<Start>) {
-        while let Some(&job) = self.smalls.front()
-            && let Some(start) = self.start_small(problem, job, |_, _| true)
-        {
-            self.smalls.pop_front();
-            starts.push(start);
-        }
+        self.start_smalls(problem, starts, |_, _| true);
         while let Some(&job) = self.larges.front()
             && let Some(start) = self.start_large(problem, job, true)
         {
@@ -244,25 +330,36 @@ impl Rival {
     /// In order of arrival; larges that find no empty node are passed.
     fn passing(&mut self, problem: &Problem, starts: &mut Vec<Start>) {
         self.in_order(problem, starts);
-        while let Some(&job) = self.smalls.front()
-            && let Some(start) = self.start_small(problem, job, |_, seats| !seats.kept)
-        {
-            self.smalls.pop_front();
-            starts.push(start);
+        self.start_smalls(problem, starts, |_, seats| !seats.kept);
+    }
+
+    fn partitioned(&mut self, problem: &Problem, larges: usize, starts: &mut Vec<Start>) {
+        self.start_smalls(problem, starts, |id, _| id >= larges);
+        for id in 0..larges {
+            if self.nodes[id].empty()
+                && let Some(job) = self.larges.pop_front()
+            {
+                let end_ms = self.now_ms.saturating_add(problem.jobs[job].estimate_ms);
+                let gpus = self.nodes[id].all;
+                self.hold(job, id, gpus, end_ms);
+                starts.push(Start { job, node: id, gpus });
+            }
         }
     }
 
     fn easy(&mut self, problem: &Problem, starts: &mut Vec<Start>) {
         self.open_all();
         self.in_order(problem, starts);
-        if self.small_is_first() != Some(false) {
+        let Some(small) = self.small_is_first() else { return };
+        let queue = if small { &self.smalls } else { &self.larges };
+        let width = queue.front().map_or(1, |&job| problem.jobs[job].width);
+        if width == 1 {
             return;
         }
-        let Some(kept) = self.soonest_empty(|_| true) else { return };
+        let Some((by_ms, kept)) = self.soonest(width, |_| true) else { return };
         self.nodes[kept].kept = true;
-        let by_ms = self.nodes[kept].latest_end_ms(self.now_ms);
-        let mut at = 0;
-        for _ in 0..BACKFILL_DEPTH {
+        let mut at = usize::from(small);
+        for _ in 0..DEPTH {
             let Some(&job) = self.smalls.get(at) else { break };
             if self.nodes.iter().all(|seats| seats.free.is_empty()) {
                 break;
@@ -287,12 +384,12 @@ impl Rival {
         }
     }
 
-    fn soonest_empty(&self, among: impl Fn(&Seats) -> bool) -> Option<usize> {
+    /// The node on which so many GPUs are free soonest, and when.
+    fn soonest(&self, width: u32, among: impl Fn(&Seats) -> bool) -> Option<(u64, usize)> {
         let nodes = self.nodes.iter().enumerate().filter(|(_, seats)| among(seats));
-        let key = |&(id, seats): &(usize, &Seats)| {
-            (seats.latest_end_ms(self.now_ms), seats.holders.len(), id)
-        };
-        nodes.min_by_key(key).map(|(id, _)| id)
+        let keys = nodes
+            .map(|(id, seats)| (seats.free_by_ms(width, self.now_ms), seats.holders.len(), id));
+        keys.min().map(|(by_ms, _, id)| (by_ms, id))
     }
 
     fn reserve(&mut self, moment: &Moment<'_>, after_ms: u64, drains: usize, out: &mut Vec<Start>) {
@@ -319,7 +416,8 @@ impl Rival {
         let held_by_large =
             |seats: &Seats| seats.holders.iter().any(|&(_, gpus, _)| gpus == seats.all);
         while kept(&self.nodes) < wanted
-            && let Some(id) = self.soonest_empty(|seats| !seats.kept && !held_by_large(seats))
+            && let Some((_, id)) =
+                self.soonest(problem.gpus, |seats| !seats.kept && !held_by_large(seats))
         {
             self.nodes[id].kept = true;
         }
@@ -339,7 +437,7 @@ impl Policy for Rival {
             Rule::FifoStrict => {
                 self.open_all();
                 self.in_order(problem, &mut starts);
-                let blocked = self.small_is_first() == Some(false);
+                let blocked = self.small_is_first().is_some();
                 for seats in &mut self.nodes {
                     seats.kept = blocked;
                 }
@@ -349,6 +447,7 @@ impl Policy for Rival {
             Rule::Reserve { after_ms, drains } => {
                 self.reserve(&moment, after_ms, drains, &mut starts);
             }
+            Rule::Partition { larges } => self.partitioned(problem, larges, &mut starts),
         }
         starts
     }

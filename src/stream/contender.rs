@@ -9,6 +9,7 @@ use crate::policy::{Config, Millis};
 use crate::sim::Problem;
 use crate::sim::phase_fair::{PhaseFair, Unfit};
 use crate::sim::rivals::{Place, Rival, Rule};
+use crate::sim::variants::{Changes, Drain, Follow, Variant};
 use crate::trace::parse_duration;
 
 /// One scheduler with its settings.
@@ -23,6 +24,7 @@ pub struct Contender {
 enum Who {
     Rival(Kind, Place),
     PhaseFair(Settings),
+    Variant(Sketch),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +34,21 @@ enum Kind {
     FifoSkip,
     Easy,
     Reserve { after: Span, drains: Option<u32> },
+    Partition { larges: u32 },
+}
+
+/// What differs from the plain rule beside the product.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Sketch {
+    changes: Changes,
+    /// Where `changes.follow` is a time.
+    follow: Option<(Until, Span)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Until {
+    Turn,
+    Oldest,
 }
 
 /// What differs from the plain rule.
@@ -49,13 +66,23 @@ struct Settings {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Span {
     Fixed(u64),
+    /// In thousandths.
     Smalls(u64),
+    /// In thousandths.
     Larges(u64),
 }
 
 impl Span {
     fn parse(text: &str) -> Option<Self> {
-        let times = |unit: char| text.strip_suffix(unit)?.parse().ok().filter(|&n| n <= 1_000_000);
+        let times = |unit: char| {
+            let text = text.strip_suffix(unit)?;
+            let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+            let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            let whole: u64 = whole.parse().ok().filter(|&n| n <= 1_000_000)?;
+            let short = digits(part) && part.len() <= 3;
+            let part: u64 = format!("{part:0<3}").parse().ok().filter(|_| short)?;
+            Some(whole * 1000 + part)
+        };
         let of_shape = times('S').map(Self::Smalls).or_else(|| times('L').map(Self::Larges));
         of_shape
             .or_else(|| (text == "0").then_some(Self::Fixed(0)))
@@ -65,17 +92,18 @@ impl Span {
     fn ms(self, longest: Longest) -> u64 {
         match self {
             Self::Fixed(ms) => ms,
-            Self::Smalls(times) => longest.small_ms.saturating_mul(times),
-            Self::Larges(times) => longest.large_ms.saturating_mul(times),
+            Self::Smalls(times) => longest.small_ms.saturating_mul(times) / 1000,
+            Self::Larges(times) => longest.large_ms.saturating_mul(times) / 1000,
         }
     }
 }
 
 /// What contenders look like, for help and errors.
 pub const FORMS: &str = "greedy, fifo-strict, fifo-skip, easy, strict-large, reserve-after=2h, \
-     phase-fair or balanced, and after any of them +KEY=VALUE: limits=x1.5, for rivals \
-     place=latest-end, for those that close nodes drains=1, for phase-fair backfill, turn=4L, \
-     keep-open=1, one-wave, wave=4 (4L is four times the longest limit of a large, 2S twice a small's)";
+     partition=4, phase-fair, balanced or variant, and after any of them +KEY=VALUE: limits=x1.5, \
+     for all but the live rule place=latest-end, fullest or emptiest, for those that close nodes \
+     drains=1, for phase-fair backfill, turn=4L, keep-open=1, one-wave, wave=4 (4L is four times \
+     the longest limit of a large, 2S twice a small's); variant has what docs/simulator.md says";
 
 /// A text that names no contender, or one that cannot serve a stream.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -136,13 +164,18 @@ impl Who {
             "strict-large" => Kind::Reserve { after: at_once, drains: None },
             "phase-fair" => return Some(Self::PhaseFair(Settings::default())),
             "balanced" => {
-                let turn = Some(Span::Larges(4));
+                let turn = Some(Span::Larges(4000));
                 let settings = Settings { backfill: true, turn, ..Settings::default() };
                 return Some(Self::PhaseFair(settings));
             }
+            "variant" => return Some(Self::Variant(Sketch::default())),
             _ => {
-                let after = Span::parse(name.strip_prefix("reserve-after=")?)?;
-                Kind::Reserve { after, drains: None }
+                if let Some(larges) = name.strip_prefix("partition=") {
+                    Kind::Partition { larges: larges.parse().ok()? }
+                } else {
+                    let after = Span::parse(name.strip_prefix("reserve-after=")?)?;
+                    Kind::Reserve { after, drains: None }
+                }
             }
         };
         Some(Self::Rival(kind, Place::default()))
@@ -152,13 +185,8 @@ impl Who {
     fn set(&mut self, key: &str, value: &str) -> Option<()> {
         let count = || value.parse::<u32>().ok().filter(|&count| count > 0);
         match (self, key) {
-            (Self::Rival(_, place), "place") => {
-                *place = match value {
-                    "fullest" => Place::Fullest,
-                    "latest-end" => Place::LatestEnd,
-                    _ => return None,
-                };
-            }
+            (Self::Rival(_, place), "place") => *place = placing(value)?,
+            (Self::Variant(sketch), _) => sketch.set(key, value)?,
             (Self::Rival(Kind::Reserve { drains, .. }, _), "drains") => *drains = Some(count()?),
             (Self::PhaseFair(settings), "drains") => settings.drains = Some(count()?),
             (Self::PhaseFair(settings), "keep-open") => settings.keep_open = count()?,
@@ -169,6 +197,51 @@ impl Who {
             _ => return None,
         }
         Some(())
+    }
+}
+
+fn placing(value: &str) -> Option<Place> {
+    match value {
+        "fullest" => Some(Place::Fullest),
+        "latest-end" => Some(Place::LatestEnd),
+        "emptiest" => Some(Place::Emptiest),
+        _ => None,
+    }
+}
+
+impl Sketch {
+    /// `None` where the setting means nothing to it.
+    fn set(&mut self, key: &str, value: &str) -> Option<()> {
+        let Self { changes, follow } = self;
+        let positive = |text: &str| text.parse().ok().filter(|&count: &u32| count > 0);
+        match (key, value) {
+            ("backfill", "") => changes.backfill = true,
+            ("pass-given-up", "") => changes.pass_given_up = true,
+            ("join", "") => changes.join = true,
+            ("node-credit", "") => changes.node_credit = true,
+            ("one-wave", "") => changes.one_wave = true,
+            ("waves-free", "") => changes.waves_free = true,
+            ("place", _) => changes.place = placing(value)?,
+            ("drains", _) => changes.drains = usize::try_from(positive(value)?).ok()?,
+            ("batch", _) => changes.follow = Follow::Larges(positive(value)?),
+            ("turn", _) => *follow = Some((Until::Turn, Span::parse(value)?)),
+            ("oldest", _) => *follow = Some((Until::Oldest, Span::parse(value)?)),
+            ("drain", "moving") => changes.drain = Drain::Moving,
+            ("drain", "fewest") => changes.drain = Drain::Fewest,
+            ("drain", "oracle") => changes.drain = Drain::Oracle,
+            ("drain", "last") => changes.drain = Drain::Last,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn changes(self, longest: Longest) -> Changes {
+        let follow = match self.follow {
+            None => self.changes.follow,
+            Some((Until::Turn, span)) => Follow::WithinMs(span.ms(longest)),
+            Some((Until::Oldest, span)) => Follow::OldestMs(span.ms(longest)),
+        };
+        Changes { follow, ..self.changes }
     }
 }
 
@@ -209,6 +282,9 @@ impl Contender {
             Who::Rival(kind, place) => Rival::new(problem, kind.rule(problem, longest), place)
                 .map(Player::Rival)
                 .map_err(|error| unfit(error.to_string())),
+            Who::Variant(sketch) => Variant::new(problem, sketch.changes(longest))
+                .map(Player::Variant)
+                .map_err(|error| unfit(error.to_string())),
             Who::PhaseFair(settings) => {
                 let config = settings.config(problem, longest);
                 PhaseFair::with(problem, config)
@@ -229,6 +305,9 @@ impl Kind {
             Self::FifoStrict => Rule::FifoStrict,
             Self::FifoSkip => Rule::FifoSkip,
             Self::Easy => Rule::Easy,
+            Self::Partition { larges } => {
+                Rule::Partition { larges: usize::try_from(larges).unwrap_or(usize::MAX) }
+            }
             Self::Reserve { after, drains } => {
                 let drains = drains.and_then(|drains| usize::try_from(drains).ok());
                 let drains = drains.unwrap_or(problem.nodes);
@@ -275,6 +354,15 @@ mod tests {
         assert_eq!(who("reserve-after=90m"), who("reserve-after=1h30m"));
         assert_ne!(who("strict-large"), who("strict-large+drains=1"));
         assert_ne!(who("easy"), who("easy+place=latest-end"));
+        assert_ne!(who("variant"), who("variant+batch=4"));
+        assert_ne!(who("variant+turn=2L"), who("variant+oldest=2L"));
+        let times = |text: &str| {
+            Span::parse(text).map(|span| span.ms(Longest { small_ms: 6, large_ms: 3000 }))
+        };
+        assert_eq!(
+            ["4L", "2.667L", "0.5S", "2.L", "1.0005L"].map(times),
+            [Some(12_000), Some(8_001), Some(3), None, None]
+        );
         let easy: Contender = "easy+limits=exact".parse().unwrap();
         assert_eq!((easy.name(), easy.limits()), ("easy+limits=exact", Some(Limits::Times(1000))));
         assert_eq!(Contender::usual().len(), 8);
@@ -289,6 +377,9 @@ mod tests {
             ("easy+turn=4L", "easy: \"turn=4L\" means nothing"),
             ("phase-fair+wave=0", "\"wave=0\" means nothing"),
             ("phase-fair+place=fullest", "\"place=fullest\" means nothing"),
+            ("variant+batch=0", "\"batch=0\" means nothing"),
+            ("variant+wave=4", "\"wave=4\" means nothing"),
+            ("partition=half", "no scheduler"),
             ("easy+limits=1.5", "\"1.5\" says nothing of limits"),
         ] {
             let error = text.parse::<Contender>().unwrap_err().to_string();

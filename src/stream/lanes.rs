@@ -68,6 +68,14 @@ impl Window {
 /// Draws the report; fails where the window holds too much to be seen.
 pub fn draw(report: &Report, window: Option<Window>) -> Result<String, String> {
     let problem = &report.problem;
+    let end_ms = report.entries.iter().map(|entry| entry.figures.end_ms).max().unwrap_or(0);
+    if let Some(Window { from_ms, .. }) = window.filter(|window| window.from_ms >= end_ms) {
+        return Err(format!(
+            "nothing runs from {} on: the last job ends after {}; use an earlier --window",
+            span(from_ms),
+            short(end_ms)
+        ));
+    }
     let window = window.unwrap_or_else(|| Window::usual(problem));
     let runs = report.entries.iter().flat_map(|entry| &entry.runs);
     let blocks = runs.filter(|run| window.shows(run)).count();
@@ -101,9 +109,10 @@ struct Queue {
 
 impl Queue {
     fn both(problem: &Problem, entry: &Measured) -> [Self; 2] {
-        [1, problem.gpus].map(|width| {
-            let jobs = problem.jobs.iter().filter(|job| job.width == width);
-            let runs = entry.runs.iter().filter(|run| problem.jobs[run.job].width == width);
+        [false, true].map(|large| {
+            let is = |width: u32| (width == problem.gpus) == large;
+            let jobs = problem.jobs.iter().filter(|job| is(job.width));
+            let runs = entry.runs.iter().filter(|run| is(problem.jobs[run.job].width));
             let mut starts: Vec<u64> = runs.map(|run| run.start_ms).collect();
             starts.sort_unstable();
             Self { arrivals: jobs.map(|job| job.arrival_ms).collect(), starts }

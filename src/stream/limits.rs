@@ -53,7 +53,7 @@ impl fmt::Display for Limits {
     }
 }
 
-/// The longest limit of each shape, or zero where no job has that shape.
+/// The longest limit of each shape, or zero where no job has that shape. Wide ones count as smalls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Longest {
     /// S: of smalls.
@@ -80,7 +80,11 @@ impl Longest {
 
 /// The shape of a job of a stream.
 pub(super) fn shape(problem: &Problem, job: &Job) -> Shape {
-    if job.width == problem.gpus { Shape::Large } else { Shape::Small }
+    match job.width {
+        width if width == problem.gpus => Shape::Large,
+        1 => Shape::Small,
+        width => Shape::Wide(width),
+    }
 }
 
 impl Limits {

@@ -7,7 +7,7 @@ use super::limits::{Limits, Longest, shape};
 use super::meter::{Gate, Meter, NO_FIGURE};
 use crate::plan::metrics::to_f64;
 use crate::policy::Shape;
-use crate::sim::{self, Outcome, Problem, Run};
+use crate::sim::{self, Job, Outcome, Problem, Run};
 
 /// Waits of the jobs of one shape, all of the stream.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
@@ -46,6 +46,9 @@ pub struct Figures {
     pub own_bound: bool,
     /// One-GPU jobs.
     pub small: Waits,
+    /// Jobs of several GPUs and not all; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wide_small: Option<Waits>,
     /// Whole-node jobs.
     pub whole_node_large: Waits,
     /// Share of all GPU-time until the last arrival in which a job ran.
@@ -123,13 +126,20 @@ struct Known<'a> {
 }
 
 fn sum_up(problem: &Problem, known: &Known<'_>, meter: &Meter, outcome: Outcome) -> Measured {
-    let (mut small, mut large) = (Tally::default(), Tally::default());
+    let mut tallies = [Tally::default(), Tally::default(), Tally::default()];
+    let place = |job: &Job| match shape(problem, job) {
+        Shape::Small => 0,
+        Shape::Wide(_) => 1,
+        Shape::Large => 2,
+    };
+    for job in &problem.jobs {
+        tallies[place(job)].jobs += 1;
+    }
     for run in &outcome.runs {
         let job = &problem.jobs[run.job];
-        let tally = if shape(problem, job) == Shape::Large { &mut large } else { &mut small };
-        tally.add(run.start_ms - job.arrival_ms, meter.figures_ms[run.job]);
+        tallies[place(job)].add(run.start_ms - job.arrival_ms, meter.figures_ms[run.job]);
     }
-    let larges = problem.jobs.iter().filter(|job| shape(problem, job) == Shape::Large).count();
+    let [mut small, mut wide, mut large] = tallies;
     let until_ms = problem.jobs.last().map_or(0, |job| job.arrival_ms);
     let nodes = u64::try_from(problem.nodes).unwrap_or(u64::MAX);
     let all = f64::from(problem.gpus) * to_f64(nodes) * to_f64(until_ms.max(1));
@@ -139,8 +149,9 @@ fn sum_up(problem: &Problem, known: &Known<'_>, meter: &Meter, outcome: Outcome)
         name: known.name.to_owned(),
         limits: known.limits.to_string(),
         own_bound: known.own_bound,
-        small: small.waits(problem.jobs.len() - larges, after_ms),
-        whole_node_large: large.waits(larges, after_ms),
+        small: small.waits(after_ms),
+        wide_small: (wide.jobs > 0).then(|| wide.waits(after_ms)),
+        whole_node_large: large.waits(after_ms),
         utilisation: big(meter.sums.busy_ms) / all,
         held_idle: big(meter.sums.kept_ms) / all,
         held_idle_gpu_hours: hours,
@@ -165,6 +176,7 @@ fn big(value: u128) -> f64 {
 
 #[derive(Default)]
 struct Tally {
+    jobs: usize,
     waits_ms: Vec<u64>,
     largest_of_bound: Option<f64>,
     over_bound: usize,
@@ -180,7 +192,8 @@ impl Tally {
         }
     }
 
-    fn waits(&mut self, jobs: usize, starved_after_ms: u64) -> Waits {
+    fn waits(&mut self, starved_after_ms: u64) -> Waits {
+        let jobs = self.jobs;
         self.waits_ms.sort_unstable();
         let waits = &self.waits_ms;
         let started = waits.len();

@@ -5,6 +5,7 @@ use super::limits::{Longest, shape};
 use crate::policy::{GpuSet, Shape};
 use crate::sim::phase_fair::PhaseFair;
 use crate::sim::rivals::Rival;
+use crate::sim::variants::Variant;
 use crate::sim::{Moment, Policy, Problem, Start};
 
 /// A contender at work.
@@ -14,6 +15,8 @@ pub(super) enum Player {
     PhaseFair(Box<PhaseFair>),
     /// Another.
     Rival(Rival),
+    /// What was tried beside the live rule.
+    Variant(Variant),
 }
 
 impl Player {
@@ -26,6 +29,15 @@ impl Player {
         match self {
             Self::PhaseFair(policy) => policy.as_ref(),
             Self::Rival(policy) => policy,
+            Self::Variant(policy) => policy,
+        }
+    }
+
+    fn policy_mut(&mut self) -> &mut dyn Policy {
+        match self {
+            Self::PhaseFair(policy) => policy.as_mut(),
+            Self::Rival(policy) => policy,
+            Self::Variant(policy) => policy,
         }
     }
 }
@@ -60,6 +72,8 @@ pub struct Gate {
 pub(super) struct Meter {
     player: Player,
     longest: Longest,
+    /// Whether the stream has wide smalls.
+    wide: bool,
     until_ms: u64,
     last_ms: u64,
     taken: Vec<GpuSet>,
@@ -91,6 +105,7 @@ impl Meter {
         Self {
             player,
             longest,
+            wide: problem.jobs.iter().any(|job| matches!(shape(problem, job), Shape::Wide(_))),
             until_ms: problem.jobs.last().map_or(0, |job| job.arrival_ms),
             last_ms: 0,
             taken: vec![GpuSet::EMPTY; problem.nodes],
@@ -154,7 +169,9 @@ impl Meter {
             *behind.of(shape) += 1;
             self.figures_ms[job] = match &self.player {
                 Player::PhaseFair(rule) => rule.figure_ms(job, moment.now_ms).unwrap_or(NO_FIGURE),
-                Player::Rival(_) => self.figure_ms(shape, place, u64::from(problem.gpus)),
+                Player::Rival(_) | Player::Variant(_) => {
+                    self.figure_ms(shape, place, u64::from(problem.gpus))
+                }
             };
         }
     }
@@ -165,8 +182,10 @@ impl Meter {
         match shape {
             Shape::Large if self.larges_run > 0 => place.saturating_mul(l + s),
             Shape::Large => s + (place - 1).saturating_mul(l + s),
-            // A stream has no wide smalls.
-            Shape::Small | Shape::Wide(_) => place.div_ceil(wave).saturating_mul(l + 2 * s),
+            // With wide ones before it a small's figure counts their GPUs, and they have none.
+            Shape::Small if self.wide => NO_FIGURE,
+            Shape::Small => place.div_ceil(wave).saturating_mul(l + 2 * s),
+            Shape::Wide(_) => NO_FIGURE,
         }
     }
 }
@@ -179,10 +198,7 @@ impl Policy for Meter {
         for &job in moment.arrived {
             *self.waiting.of(shape(moment.problem, &moment.problem.jobs[job])) += 1;
         }
-        let starts = match &mut self.player {
-            Player::PhaseFair(policy) => policy.decide(moment),
-            Player::Rival(policy) => policy.decide(moment),
-        };
+        let starts = self.player.policy_mut().decide(moment);
         for start in &starts {
             *self.waiting.of(shape(moment.problem, &moment.problem.jobs[start.job])) -= 1;
             self.larges_run += usize::from(large(start.job));

@@ -32,6 +32,7 @@ pub struct Report {
 struct Totals {
     jobs: usize,
     smalls: usize,
+    wide_smalls: usize,
     whole_node_larges: usize,
     left_out: usize,
     /// Until the last arrival.
@@ -45,19 +46,22 @@ struct Totals {
 impl Report {
     fn totals(&self) -> Totals {
         let problem = &self.problem;
-        let gpu_ms = |width: u32| -> f64 {
-            let jobs = problem.jobs.iter().filter(|job| job.width == width);
-            jobs.map(|job| to_f64(job.run_ms) * f64::from(width)).sum()
+        let gpu_ms = |large: bool| -> f64 {
+            let jobs = problem.jobs.iter().filter(|job| (job.width == problem.gpus) == large);
+            // A sum of nothing begins with the negative zero.
+            jobs.fold(0.0, |sum, job| sum + to_f64(job.run_ms) * f64::from(job.width))
         };
-        let (small, large) = (gpu_ms(1), gpu_ms(problem.gpus));
+        let (small, large) = (gpu_ms(false), gpu_ms(true));
         let span_ms = problem.jobs.last().map_or(0, |job| job.arrival_ms);
         let nodes = to_f64(u64::try_from(problem.nodes).unwrap_or(u64::MAX));
         let all = f64::from(problem.gpus) * nodes * to_f64(span_ms.max(1));
-        let smalls = problem.jobs.iter().filter(|job| job.width == 1).count();
+        let count = |width: u32| problem.jobs.iter().filter(|job| job.width == width).count();
+        let (smalls, larges) = (count(1), count(problem.gpus));
         Totals {
             jobs: problem.jobs.len(),
             smalls,
-            whole_node_larges: problem.jobs.len() - smalls,
+            wide_smalls: problem.jobs.len() - smalls - larges,
+            whole_node_larges: larges,
             left_out: self.left_out,
             span_ms,
             load: (small + large) / all,
@@ -70,8 +74,12 @@ impl Report {
         let totals = self.totals();
         let problem = &self.problem;
         let plural = if problem.nodes == 1 { "" } else { "s" };
+        let wide = match totals.wide_smalls {
+            0 => String::new(),
+            wide => format!(", {wide} wide-small"),
+        };
         format!(
-            "{} small and {} whole-node-large jobs over {} on {} node{plural} of {} GPUs: \
+            "{} small{wide} and {} whole-node-large jobs over {} on {} node{plural} of {} GPUs: \
              load {:.2}, {:.0} % of it larges",
             totals.smalls,
             totals.whole_node_larges,
@@ -133,13 +141,13 @@ impl Report {
                 figures.utilisation * 100.0,
                 figures.held_idle * 100.0
             );
-            let rows = [
-                (figures.name.as_str(), "small", &figures.small, shares.as_str()),
-                ("", "large", &figures.whole_node_large, ""),
-            ];
-            for (name, shape, waits, shares) in rows {
+            let small = (figures.name.as_str(), "small", Some(&figures.small), shares.as_str());
+            let wide = ("", "wide", figures.wide_small.as_ref(), "");
+            let large = ("", "large", Some(&figures.whole_node_large), "");
+            for (name, shape, waits, shares) in [small, wide, large] {
+                let Some(waits) = waits else { continue };
                 let row = row(waits, unit_ms);
-                let line = format!("{name:width$}  {shape} {row} {shares}");
+                let line = format!("{name:width$}  {shape:5} {row} {shares}");
                 let _ = writeln!(out, "{}", line.trim_end());
             }
         }
@@ -174,7 +182,8 @@ impl Report {
 
 fn row(waits: &Waits, unit_ms: f64) -> String {
     if waits.jobs == 0 {
-        return "     none".to_owned();
+        // As wide as the columns of waits, so that the shares stand in theirs.
+        return format!("{:>9}{:66}", "none", "");
     }
     let number = |value: f64| {
         if value >= 1_000.0 { format!("{value:>9.0}") } else { format!("{value:>9.2}") }

@@ -15,10 +15,12 @@ use crate::trace::{HOUR_MS, Workload};
 pub enum Spec {
     /// Drawn from laws.
     Drawn(Drawn),
-    /// The one-GPU and whole-node jobs of a recorded list.
+    /// The jobs of a recorded list.
     Recorded {
         /// The list.
         path: PathBuf,
+        /// Whether those of several GPUs and not all are taken too.
+        wide: bool,
         /// How many times as fast they arrive.
         faster: f64,
     },
@@ -103,17 +105,21 @@ pub enum SpecError {
 
 /// The keys of a stream, for help and errors.
 pub const KEYS: &str = "keys are jobs, rate or load, large or large-work, small-run, large-run; \
-                        or trace and faster";
+                        or trace, faster and wide";
 
 impl FromStr for Spec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let mut drawn = Drawn::default();
-        let (mut path, mut faster) = (None, 1.0);
+        let (mut path, mut faster, mut wide) = (None, 1.0, false);
         let mut seen: Vec<String> = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (key, value) = part.split_once('=').ok_or_else(|| SpecError::Form(part.into()))?;
+            let (key, value) = match part.split_once('=') {
+                Some(pair) => pair,
+                None if part == "wide" => (part, ""),
+                None => return Err(SpecError::Form(part.into())),
+            };
             let alike: &[&str] = match key {
                 "rate" | "load" => &["rate", "load"],
                 "large" | "large-work" => &["large", "large-work"],
@@ -122,13 +128,13 @@ impl FromStr for Spec {
                 "large-run" => &["large-run"],
                 "trace" => &["trace"],
                 "faster" => &["faster"],
+                "wide" => &["wide"],
                 _ => return Err(SpecError::Key(key.into())),
             };
-            let recorded = matches!(key, "trace" | "faster");
-            let clash = seen.iter().find(|other| {
-                alike.contains(&other.as_str())
-                    || recorded != matches!(other.as_str(), "trace" | "faster")
-            });
+            let recorded = |key: &str| matches!(key, "trace" | "faster" | "wide");
+            let clash = seen
+                .iter()
+                .find(|other| alike.contains(&other.as_str()) || recorded(key) != recorded(other));
             if let Some(other) = clash {
                 return Err(SpecError::Twice(other.clone(), key.into()));
             }
@@ -138,16 +144,18 @@ impl FromStr for Spec {
                     return Err(wrong(key, value, "the path of a job list"));
                 }
                 "trace" => path = Some(PathBuf::from(value)),
+                "wide" if !value.is_empty() => return Err(wrong(key, value, "no value")),
+                "wide" => wide = true,
                 "faster" => faster = number(key, value, 0.0, 1e6, "a number above 0, such as 6")?,
                 _ => drawn.set(key, value)?,
             }
         }
         match path {
-            Some(path) => Ok(Self::Recorded { path, faster }),
-            None if seen.iter().any(|key| key == "faster") => {
-                Err(wrong("faster", "…", "to stand beside trace=FILE"))
-            }
-            None => Ok(Self::Drawn(drawn)),
+            Some(path) => Ok(Self::Recorded { path, wide, faster }),
+            None => match seen.iter().find(|key| matches!(key.as_str(), "faster" | "wide")) {
+                Some(key) => Err(wrong(key, "…", "to stand beside trace=FILE")),
+                None => Ok(Self::Drawn(drawn)),
+            },
         }
     }
 }
@@ -289,9 +297,16 @@ fn problem(jobs: Vec<Job>, gpus: u32, nodes: usize) -> Problem {
     }
 }
 
-/// The one-GPU and whole-node jobs of a list, and how many others were left out.
-pub fn recorded(list: &Workload, faster: f64, gpus: u32, nodes: usize) -> (Problem, usize) {
-    let fits = |width: u32| width == 1 || width == gpus;
+/// The one-GPU and whole-node jobs of a list, with `wide` also those between, and how many others
+/// were left out.
+pub fn recorded(
+    list: &Workload,
+    faster: f64,
+    wide: bool,
+    gpus: u32,
+    nodes: usize,
+) -> (Problem, usize) {
+    let fits = |width: u32| width == 1 || width == gpus || (wide && (1..gpus).contains(&width));
     let mut jobs = Vec::new();
     for one in list.jobs.iter().filter(|job| fits(job.min_gpus)) {
         let run_ms = one.ran_ms().unwrap_or(one.expected_ms).max(1);
@@ -310,14 +325,13 @@ pub fn recorded(list: &Workload, faster: f64, gpus: u32, nodes: usize) -> (Probl
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Recorded { path, faster } => {
+            Self::Recorded { path, wide, faster } => {
                 let name = path.file_name().unwrap_or(path.as_os_str());
                 write!(f, "trace={}", name.to_string_lossy())?;
                 if (faster - 1.0).abs() > f64::EPSILON {
-                    write!(f, ",faster={faster}")
-                } else {
-                    Ok(())
+                    write!(f, ",faster={faster}")?;
                 }
+                if *wide { write!(f, ",wide") } else { Ok(()) }
             }
             Self::Drawn(drawn) => {
                 match drawn.arrivals {
@@ -355,6 +369,8 @@ mod tests {
         assert_eq!(drawn("rate=3/m"), drawn("rate=180/h"));
         let trace = "trace=data/a.csv, faster=6".parse::<Spec>().unwrap();
         assert_eq!(trace.to_string(), "trace=a.csv,faster=6");
+        let wide = "wide,trace=data/a.csv".parse::<Spec>().unwrap();
+        assert_eq!(wide.to_string(), "trace=a.csv,wide");
     }
 
     #[test]
@@ -374,6 +390,9 @@ mod tests {
             ("trace=a.csv,load=0.5", "trace and load cannot stand together"),
             ("load=0.5,trace=a.csv", "load and trace cannot stand together"),
             ("faster=2", "to stand beside trace=FILE"),
+            ("wide", "to stand beside trace=FILE"),
+            ("trace=a.csv,wide=yes", "wide=yes: expected no value"),
+            ("load=0.5,wide", "load and wide cannot stand together"),
             ("trace=", "the path of a job list"),
         ] {
             let error = text.parse::<Spec>().unwrap_err().to_string();
