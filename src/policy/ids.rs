@@ -1,7 +1,7 @@
 //! Pure: names and time as the rule knows them. Who a number stands for is the caller's business.
 
 use std::fmt;
-use std::ops::{Add, Sub};
+use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
 
@@ -45,14 +45,6 @@ impl Add for Millis {
     /// Saturates: a limit of "for ever" stays for ever.
     fn add(self, span: Self) -> Self {
         Self(self.0.saturating_add(span.0))
-    }
-}
-
-impl Sub for Millis {
-    type Output = Self;
-    /// Saturates at zero, as [`Millis::since`] does.
-    fn sub(self, earlier: Self) -> Self {
-        self.since(earlier)
     }
 }
 

@@ -3,16 +3,20 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod behind_gates;
 mod bounds;
 mod bounds_long;
 mod corner_cases;
 mod explained;
 mod explained_cases;
 mod faults;
+mod invariants;
+mod kept_open;
 mod machine;
 mod many_nodes;
 mod model;
 mod needs;
+mod observed;
 mod one_node;
 mod plain;
 mod promises;
@@ -21,6 +25,7 @@ mod records;
 mod restarts;
 mod timeline;
 mod transitions;
+mod values;
 mod waits;
 mod wide;
 mod worlds;

@@ -431,3 +431,44 @@ fn a_gate_that_one_large_gives_back_serves_a_later_one_in_the_same_decision() {
                                       n1 drains for C not B",
     );
 }
+
+#[test]
+fn of_two_nodes_that_are_empty_at_once_each_large_takes_its_own() {
+    play(
+        &Config { max_drains: 2, ..limits(90, 90) },
+        2,
+        "0 | small s1 on=n0 limit=60; small s2 on=n1 limit=50 | s1 to n0; s2 to n1
+         1 | large A,B limit=90  | n1 drains for A until 50; n0 drains for B until 60
+         5 | done s1,s2          | A to n1; B to n0",
+    );
+}
+
+#[test]
+fn a_gate_opens_before_another_closes_so_that_never_more_are_closed_than_the_setting_says() {
+    play(
+        &Config { max_drains: 2, ..Config::default() },
+        3,
+        "0 | small s1..s24    | s1..s8 to n0; s9..s16 to n1; s17..s24 to n2
+         1 | large A on=n0; large X on=n1; large B on=n2 | n0 drains for A until ever; n1 drains for X until ever
+         2 | withdraw X       | n1 opens NotNeeded; n2 drains for B until ever",
+    );
+}
+
+#[test]
+fn no_wave_is_before_a_large_that_does_not_fit_the_node() {
+    play(
+        &Config::default(),
+        2,
+        "0 | large A on=n0; large B on=n1 | A to n0; B to n1
+         1 | large C on=n1; small s1      |
+         9 | done A                       | n0 owes NoLargeWaits; s1 to n0",
+    );
+    // Nor does such a one in front keep it from being before the next that does.
+    play(
+        &Config::default(),
+        2,
+        "0 | large A on=n0; large B on=n1    | A to n0; B to n1
+         1 | large C on=n1; large D; small s1 |
+         9 | done A                           | n0 owes Wave; s1 waves to n0; n0 waves 1 before D",
+    );
+}

@@ -201,3 +201,141 @@ fn smalls_behind_a_gate_that_is_given_up_again_and_again_do_not_outwait_their_fi
     timeline.play("18 | withdraw B                  | n0 opens NoLargeWaits; f2..f8 to n0");
     assert!(timeline.now.0 / 1_000 <= told);
 }
+
+#[test]
+fn who_is_served_in_its_turn_moves_nobodys_time() {
+    let mut told = Told::new(&limits(10, 50), 1);
+    told.play("0 | small r1..r8 limit=10; small s1..s8 limit=10 | r1..r8 to n0");
+    assert_eq!(told.told("s8"), Some(220));
+    assert_eq!(told.play("5 | done r1 | s1 to n0"), []);
+    assert_eq!(told.told("s8"), Some(220));
+}
+
+#[test]
+fn who_comes_and_is_served_at_once_moves_those_of_its_queue_by_its_own_share() {
+    let mut told = Told::new(&limits(10, 50), 2);
+    told.play(
+        "0 | large R limit=50; small s1..s8 on=n0 limit=10; large B on=n0 limit=50 | R to n0",
+    );
+    assert_eq!((told.told("s8"), told.told("B")), (Some(220), Some(60)));
+    // A large that has another node moves larges, and no small.
+    let q = told.timeline.id("q");
+    let moved = told.play("1 | large q limit=40 prio=1 | q to n1");
+    assert_eq!(moved, [(60, Some(61), Cause::ServedFirst(q))]);
+    assert_eq!(told.told("s8"), Some(220));
+    let p = told.timeline.id("p");
+    let moved = told.play(
+        "40 | withdraw B; done R; small p on=n0 limit=10 prio=1 \
+             | n0 owes NoLargeWaits; p to n0; s1..s7 to n0",
+    );
+    assert_eq!(moved, [(220, Some(40 + 220), Cause::ServedFirst(p))]);
+}
+
+#[test]
+fn who_fills_a_gap_behind_a_gate_takes_no_time_from_those_in_front() {
+    let mut told = Told::new(&Config { backfill: true, ..limits(10, 50) }, 1);
+    let moved = told.play(
+        "0 | small r1..r8 limit=10                | r1..r8 to n0
+         1 | large A limit=50                     | n0 drains for A until 10
+         2 | small s1..s8 limit=10                |
+         3 | done r1; small p prio=1 limit=5      | p fills n0",
+    );
+    assert_eq!(moved, []);
+    assert_eq!(told.told("s8"), Some(2 + 10 + 220));
+}
+
+#[test]
+fn a_large_that_takes_the_drained_node_of_another_is_named() {
+    let mut told = Told::new(&Config { max_drains: 2, ..limits(90, 90) }, 2);
+    told.play(
+        "0 | small s1 on=n0 limit=10; small s2 on=n1 limit=30 | s1 to n0; s2 to n1
+         1 | large A limit=90 | n0 drains for A until 10",
+    );
+    assert_eq!(told.told("A"), Some(10));
+    let q = told.timeline.id("q");
+    let moved =
+        told.play("8 | done s1; large q prio=1 limit=90 | q to n0; n1 drains for A until 30");
+    assert_eq!(moved, [(10, Some(30), Cause::ServedFirst(q))]);
+}
+
+#[test]
+fn a_job_that_runs_and_should_have_ended_already_is_named() {
+    let mut timeline = Timeline::slow(&limits(10, 50), 1);
+    let mut promises = Promises::default();
+    let mut note = |timeline: &Timeline| {
+        let (inputs, decided) = timeline.last.clone();
+        promises.note(&timeline.pool, &inputs, &decided, timeline.now)
+    };
+    timeline.play("0 | small s1..s9 limit=10 | s1..s8 to n0");
+    assert_eq!(note(&timeline), []);
+    timeline.play("5 | bind s1; start s1 end=3 |");
+    let moved = note(&timeline);
+    let (s1, s9) = (timeline.id("s1"), timeline.id("s9"));
+    let moved: Vec<_> = moved.iter().map(|m| (m.job, m.to, m.cause)).collect();
+    assert_eq!(moved, [(s9, None, Cause::Overran(s1))]);
+}
+
+/// What moved, each cause once, and by what line.
+fn causes_of(config: &Config, nodes: u32, start: &str, then: &str) -> Vec<Cause> {
+    let mut told = Told::new(config, nodes);
+    assert_eq!(told.play(start), []);
+    let mut causes: Vec<Cause> = told.play(then).into_iter().map(|moved| moved.2).collect();
+    causes.dedup();
+    causes
+}
+
+#[test]
+fn settings_that_no_figure_rests_on_move_nothing() {
+    let start = "0 | large R limit=50; small s1 limit=10; large A limit=50 | R to n0";
+    for set in ["quota=8:3", "drain_limit=500", "drain_limit=500 evict=on"] {
+        let then = format!("5 | set {set} |");
+        assert_eq!(causes_of(&limits(10, 50), 1, start, &then), [], "{set}");
+    }
+    assert_eq!(causes_of(&limits(10, 50), 1, start, "5 | set backfill=on |"), [Cause::Settings]);
+}
+
+#[test]
+fn a_foreign_pod_moves_times_when_it_comes_grows_or_stays_longer() {
+    let start = "0 | large R limit=50 on=n0; small s1 on=n0 limit=10 | R to n0
+                 1 | foreign f n1 gpus=0,1 end=30                     |";
+    let causes = |then: &str| {
+        let mut told = Told::new(&limits(90, 90), 2);
+        told.play(start);
+        let f = told.timeline.id("f");
+        let causes: Vec<Cause> = told.play(then).into_iter().map(|moved| moved.2).collect();
+        assert!(causes.iter().all(|cause| *cause == Cause::Foreign(f)), "{causes:?}");
+        causes.len()
+    };
+    assert_eq!(causes("2 | foreign f n1 gpus=0,1 end=30 |"), 0);
+    assert_eq!(causes("2 | foreign f n1 gpus=0 end=20 |"), 0);
+    assert_eq!(causes("2 | foreign f n1 gpus=0,1 end=40 |"), 1);
+    assert_eq!(causes("2 | foreign f n1 gpus=0,1,2 end=30 |"), 1);
+    assert_eq!(causes("2 | foreign f n1 gpus=0,2 end=20 |"), 1);
+    assert_eq!(causes("2 | foreign f n1 gpus=0,1 |"), 1);
+}
+
+#[test]
+fn a_node_that_comes_back_moves_times_only_where_others_may_have_waited_for_it() {
+    let causes = |config: &Config, on: &str, decided: &str| {
+        // A foreign pod is on n1 for a while, so that no large starts there at once.
+        let start = format!(
+            "0 | node n1 cordoned; foreign f n1 end=60; large R on=n0 limit=50 | R to n0
+             1 | small s1 on=n0 limit=10; large A {on} limit=50                |"
+        );
+        causes_of(config, 2, &start, &format!("5 | node n1 | {decided}"))
+    };
+    let (config, drains) = (limits(90, 90), "n1 drains for A until 60");
+    assert_eq!(causes(&config, "", drains), []);
+    assert_eq!(causes(&config, "on=n0", ""), [Cause::NodeBack(NodeId(1))]);
+    let one_wave = Config { one_wave: true, ..config };
+    assert_eq!(causes(&one_wave, "", drains), [Cause::NodeBack(NodeId(1))]);
+}
+
+#[test]
+fn of_two_jobs_that_may_run_equally_long_the_one_that_runs_is_named() {
+    let mut told = Told::new(&limits(10, 50), 2);
+    told.play("0 | small r1..r8 on=n0 limit=10; small a on=n0 limit=10 | r1..r8 to n0");
+    let (runs, _) = (told.timeline.id("X"), told.timeline.id("Y"));
+    let moved = told.play("1 | large X,Y on=n1 limit=99 | X to n1");
+    assert_eq!(moved.iter().map(|moved| moved.2).collect::<Vec<_>>(), [Cause::Longer(runs)]);
+}

@@ -302,3 +302,131 @@ fn a_gate_is_a_figure_only_for_the_head() {
     );
     assert!(told >= 80, "told {told}");
 }
+
+#[test]
+fn a_large_that_stands_back_may_find_another_running_when_it_is_ready() {
+    let mut timeline = Timeline::slow(&limits(10, 50), 1);
+    timeline.play(
+        "0 | large A limit=50 | A to n0
+         1 | refuse A         | A off n0 BindFailed until 6; n0 owes NoLargeWaits",
+    );
+    assert_eq!(timeline.latest_start("A"), Some(6 + 60));
+}
+
+#[test]
+fn a_small_that_few_gpus_may_serve_waits_for_rounds_of_so_many() {
+    // They fit n0 alone, of which two GPUs are healthy: two in each round, whatever n1 has.
+    let mut timeline = play(
+        &limits(10, 50),
+        2,
+        "0 | node n0 bad=2,3,4,5,6,7; small s1,s2 on=n0 limit=10 | s1..s2 to n0
+         1 | small a1..a5 on=n0 limit=10                         |",
+    );
+    let starts = ["a1", "a2", "a3", "a5"].map(|name| timeline.latest_start(name));
+    assert_eq!(starts, [1 + 220, 1 + 220, 1 + 440, 1 + 660].map(Some));
+}
+
+#[test]
+fn where_a_node_is_kept_open_larges_wait_for_two_nodes_each() {
+    // One node must open before the one that a large fits may close.
+    let config = Config { keep_open: 1, ..limits(10, 50) };
+    let mut timeline = play(&config, 2, "0 | large R,A,B limit=50 | R to n0");
+    let starts = ["A", "B"].map(|name| timeline.latest_start(name));
+    assert_eq!(starts, [120, 240].map(Some));
+    let mut timeline = play(
+        &config,
+        2,
+        "0 | small s1 on=n0 limit=10; small s2 on=n1 limit=10 | s1 to n0; s2 to n1
+         1 | large A,B limit=50                               | n0 drains for A until 10",
+    );
+    let starts = ["A", "B"].map(|name| timeline.latest_start(name));
+    assert_eq!(starts, [10, 1 + 10 + 60 + 120].map(Some));
+    assert_eq!(timeline.pool.no_node_for_larges(), None);
+}
+
+#[test]
+fn a_pool_without_nodes_does_not_blame_its_setting_for_that() {
+    let config = Config { keep_open: 1, ..limits(10, 50) };
+    assert_eq!(play(&config, 0, "0 | tick |").pool.no_node_for_larges(), None);
+    let blamed = play(&config, 1, "0 | tick |").pool.no_node_for_larges().unwrap();
+    assert_eq!((blamed.kept_open, blamed.takers), (1, 1));
+}
+
+#[test]
+fn a_small_whose_only_node_is_in_foreign_hands_for_ever_has_no_figure() {
+    let mut timeline = play(
+        &limits(10, 50),
+        2,
+        "0 | foreign f n0 count=8        |
+         1 | small a on=n0 limit=10      |",
+    );
+    assert_eq!(bound(&mut timeline, "a").basis, Basis::HeldBack);
+}
+
+#[test]
+fn a_job_without_a_limit_takes_the_figure_only_from_those_before_whom_it_may_run() {
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0 | large R limit=50; small a limit=10 | R to n0
+         1 | small free                         |
+         2 | small b limit=10; large B limit=50 |",
+    );
+    let free = timeline.id("free");
+    assert_eq!(bound(&mut timeline, "a").basis, Basis::Place(1));
+    assert_eq!(bound(&mut timeline, "b").basis, Basis::Unlimited(free));
+    assert_eq!(bound(&mut timeline, "B").basis, Basis::Unlimited(free));
+}
+
+#[test]
+fn a_quota_that_holds_all_that_its_tenant_waits_for_takes_no_figure_away() {
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0 | set quota=7:4; large R limit=50 | R to n0
+         1 | small s1..s4 limit=10 tenant=7  |",
+    );
+    assert_eq!(bound(&mut timeline, "s4").basis, Basis::Place(4));
+}
+
+#[test]
+fn a_large_is_behind_one_that_is_served_and_not_behind_one_that_is_held_back() {
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0 | set quota=7:4; large R limit=50 | R to n0
+         1 | large H limit=50 tenant=7       |
+         2 | large A,B limit=50              |",
+    );
+    let first = timeline.id("A");
+    assert_eq!(timeline.why("A"), Some(Wait::NodesHeld { exclusive: 1 }));
+    assert_eq!(timeline.why("B"), Some(Wait::Behind { ahead: 2, first }));
+}
+
+#[test]
+fn a_large_whose_back_off_has_just_ended_is_not_behind_those_after_it() {
+    let mut timeline = Timeline::slow(&limits(10, 50), 1);
+    timeline.play(
+        "0 | large A limit=50    | A to n0
+         1 | large B limit=50    |
+         2 | refuse A            | A off n0 BindFailed until 7; n0 owes NoSmallWaits; B to n0
+         3 | bind B; start B     |
+         4 | large C limit=50    |",
+    );
+    let (a, first) = (timeline.id("A"), timeline.id("A"));
+    assert_eq!(timeline.pool.why(a, Millis(7_000)), Some(Wait::NodesHeld { exclusive: 1 }));
+    timeline.play("7 | tick |");
+    assert_eq!(timeline.why("C"), Some(Wait::Behind { ahead: 1, first }));
+}
+
+#[test]
+fn a_large_behind_the_one_that_a_wave_is_before_is_behind_that_one() {
+    let mut timeline = play(
+        &limits(10, 50),
+        1,
+        "0  | large A,B,C limit=50; small s1 limit=10 | A to n0
+         40 | done A | n0 owes Wave; s1 waves to n0; n0 waves 1 before B",
+    );
+    let first = timeline.id("B");
+    assert_eq!(timeline.why("C"), Some(Wait::Behind { ahead: 1, first }));
+}

@@ -282,3 +282,35 @@ fn a_restart_keeps_wide_smalls_and_the_node_that_is_kept() {
     timeline.restart().play("3 | done s2,s3 | V to n0");
     timeline.restart().play("4 | done W | t1 to n0");
 }
+
+#[test]
+fn a_node_that_a_wide_small_does_not_fit_is_not_kept_for_it() {
+    // n0 would have four GPUs sooner, but W does not fit it, and then it takes no new work.
+    let start =
+        "0 | small a1..a8 on=n0 limit=20; small b1..b8 on=n1 limit=30 | a1..a8 to n0; b1..b8 to n1
+                 1 | wide W gpus=4 on=n1; small t1..t9                       |
+                 2 | done a1                                                 | t1 to n0
+                 3 | done b1                                                 |";
+    play(&limits(90, 90), 2, start);
+    play(
+        &limits(90, 90),
+        2,
+        "0 | small a1..a8 on=n0 limit=20; small b1..b8 on=n1 limit=30 | a1..a8 to n0; b1..b8 to n1
+         1 | node n0 cordoned                                        |
+         2 | wide W gpus=4; small t1..t9                             |
+         3 | done b1                                                 |
+         4 | node n0; done a1                                        | t1 to n1",
+    );
+}
+
+#[test]
+fn the_pool_wakes_when_a_pod_outlasts_its_limit_on_the_node_that_is_kept() {
+    let timeline = play(
+        &limits(90, 90),
+        1,
+        "0 | small a1..a7 limit=90; small a8 limit=5 | a1..a8 to n0
+         1 | wide W gpus=2                           |",
+    );
+    assert_eq!(timeline.pool.next_wakeup(timeline.now), Some(Millis(5_001)));
+    assert_eq!(timeline.pool.next_wakeup(Millis(5_001)), Some(Millis(90_001)));
+}
