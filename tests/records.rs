@@ -68,7 +68,7 @@ fn a_file_that_is_cut_off_is_a_failure_that_says_so() {
     let output = sluice(&["replay", "-"], &text[..text.len() - 9]);
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("-:12: found only the beginning of a record"));
-    assert!(complained(&output).contains("one record could not be replayed"));
+    assert!(complained(&output).contains("not everything could be replayed: one fault"));
 }
 
 #[test]
@@ -98,6 +98,50 @@ fn a_pod_is_explained_at_any_moment_of_the_records() {
         "team/B (whole-node-large in pool default) Running.\nThe pod runs on GPUs 0, 1, 2, 3, 4, \
          5, 6, 7 of node n0.\n"
     ));
+}
+
+#[test]
+fn what_a_pod_was_told_stays_while_nothing_happens() {
+    let page = |at: &str| {
+        let args = ["explain", "t9", "--snapshot", "-", "--at", at];
+        let output = sluice(&args, &day());
+        assert!(output.status.success(), "{}", complained(&output));
+        said(&output)
+    };
+    for at in ["00:01:00", "00:01:05", "00:01:09", "00:01:10"] {
+        let page = page(&format!("1970-01-01T{at}Z"));
+        assert!(page.contains("\nIt starts by 1970-01-01 00:15:40 UTC at the latest."), "{page}");
+    }
+}
+
+#[test]
+fn a_moment_that_the_records_do_not_reach_is_refused() {
+    let complaint = |at: &str| {
+        let output = sluice(&["explain", "t9", "--snapshot", "-", "--at", at], &day());
+        assert!(!output.status.success(), "{}", said(&output));
+        complained(&output)
+    };
+    let over = "the records of - end at 1970-01-01 00:01:10 UTC: of later they say nothing";
+    assert!(complaint("1970-01-01T00:01:10.001Z").contains(over));
+    assert!(complaint("2030-01-01T00:00:00Z").contains(over));
+    assert!(complaint("1960-01-01T00:00:00Z").contains("not a time from 1970 on, such as 2026"));
+}
+
+#[test]
+fn a_page_from_records_that_are_decided_otherwise_comes_with_a_warning() {
+    let changed = day().replacen("\"wave_size\":8", "\"wave_size\":3", 1);
+    let output = sluice(&["explain", "t9", "--snapshot", "-"], &changed);
+    assert!(output.status.success(), "{}", complained(&output));
+    let warning = complained(&output);
+    assert!(
+        warning.contains("-:8: pool default, step 7: this code decides otherwise"),
+        "{warning}"
+    );
+    let at = ["explain", "t9", "--snapshot", "-", "--at", "1970-01-01T00:01:09Z"];
+    let output = sluice(&at, &changed);
+    assert!(!output.status.success());
+    let complaint = complained(&output);
+    assert!(complaint.contains("since this code decides otherwise from line 8 on"), "{complaint}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::input;
 use super::replay::Output;
 use crate::explain::names::utc;
 use crate::explain::{Context, Words, json, text};
-use crate::journal::{self, Played};
+use crate::journal::{self, Difference, Played};
 use crate::policy::Millis;
 use crate::trace::parse_instant;
 
@@ -29,7 +29,7 @@ pub struct Args {
     /// standard input.
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
-    /// The moment, of which the snapshot must have records [default: the last one].
+    /// The moment, from the snapshot's first record to its last [default: the last one].
     #[arg(long, value_name = "TIME", requires = "snapshot", value_parser = moment)]
     at: Option<Millis>,
     /// How it is printed.
@@ -39,7 +39,7 @@ pub struct Args {
 
 fn moment(text: &str) -> Result<Millis, String> {
     let at = parse_instant(text).map(Millis);
-    at.ok_or_else(|| "not a time such as 2026-11-30T08:30:00Z".to_owned())
+    at.ok_or_else(|| "not a time from 1970 on, such as 2026-11-30T08:30:00Z".to_owned())
 }
 
 /// Prints what can be said of the pod.
@@ -73,6 +73,12 @@ fn from_records(args: &Args, file: &Path) -> anyhow::Result<Told> {
     for fault in &played.faults {
         tracing::warn!("{fault}");
     }
+    for Difference { line, pool, seq, .. } in &played.differences {
+        tracing::warn!(
+            "{file}:{line}: pool {pool}, step {seq}: this code decides otherwise than was recorded, \
+             as sluice replay {file} shows; what is said here rests on a state recorded after that"
+        );
+    }
     let found = find(args, &played);
     match &found[..] {
         [] => Err(nowhere(args, &played)),
@@ -89,16 +95,14 @@ fn from_records(args: &Args, file: &Path) -> anyhow::Result<Told> {
 /// The pods of that name that wait or hold GPUs, with what can be said of each.
 fn find(args: &Args, played: &Played) -> Vec<(String, Told)> {
     let mut found = Vec::new();
-    for (pool_name, (pool, at)) in &played.ends {
+    for (pool_name, end) in &played.ends {
         let Some(names) = played.names.get(pool_name) else { continue };
-        let context = Context::new(Words { names, time: utc }, pool_name, pool.config());
-        for (&job, full) in &names.pods {
-            let Some((namespace, bare)) = full.split_once('/') else { continue };
-            let wanted = args.namespace.as_deref().is_none_or(|wanted| wanted == namespace);
-            if bare == name(args)
-                && wanted
-                && let Some(explanation) = pool.explain(job, args.at.unwrap_or(*at))
-            {
+        if args.at.is_some_and(|at| at > last_known(played, pool_name)) {
+            continue;
+        }
+        let context = Context::new(Words { names, time: utc }, pool_name, end.pool.config());
+        for (&job, full) in names.pods.iter().filter(|(_, full)| is_meant(args, full)) {
+            if let Some(explanation) = end.explain(job, args.at.unwrap_or(end.at)) {
                 let told = text::text(&explanation, &context);
                 found.push((full.clone(), (told, json::json(&explanation, &context))));
             }
@@ -107,19 +111,38 @@ fn find(args: &Args, played: &Played) -> Vec<(String, Told)> {
     found
 }
 
+fn is_meant(args: &Args, full: &str) -> bool {
+    full.split_once('/').is_some_and(|(namespace, bare)| {
+        bare == name(args) && args.namespace.as_deref().is_none_or(|wanted| wanted == namespace)
+    })
+}
+
+/// Until when the records say what was: to the end of the second that their last time is shown as.
+fn last_known(played: &Played, pool: &str) -> Millis {
+    let last = played.last.get(pool).copied().unwrap_or_default();
+    Millis(last.0.div_ceil(1_000).saturating_mul(1_000))
+}
+
 fn nowhere(args: &Args, played: &Played) -> anyhow::Error {
-    let Played { file, names, ends, .. } = played;
-    if ends.is_empty() {
-        return anyhow!("{file} has no state that this code can lead up to that moment");
+    let Played { file, names, ends, last, differences, .. } = played;
+    let over = last.keys().map(|pool| last_known(played, pool)).max();
+    if let (Some(at), Some(over)) = (args.at, over)
+        && at > over
+    {
+        return anyhow!("the records of {file} end at {}: of later they say nothing", utc(over));
     }
-    let full = |pod: &String| {
-        pod.split_once('/').is_some_and(|(namespace, bare)| {
-            bare == name(args) && args.namespace.as_deref().is_none_or(|n| n == namespace)
-        })
-    };
-    let at = ends.values().map(|(_, at)| *at).max().unwrap_or_default();
+    if ends.is_empty() {
+        let why = match differences.last() {
+            Some(Difference { line, .. }) => {
+                format!(", since this code decides otherwise from line {line} on")
+            }
+            None => String::new(),
+        };
+        return anyhow!("{file} has no state that this code can lead up to that moment{why}");
+    }
+    let at = ends.values().map(|end| end.at).max().unwrap_or_default();
     let at = utc(args.at.unwrap_or(at));
-    if names.values().flat_map(|table| table.pods.values()).any(full) {
+    if names.values().flat_map(|table| table.pods.values()).any(|full| is_meant(args, full)) {
         return anyhow!("pod {} neither waits nor holds GPUs at {at}", name(args));
     }
     let bare = name(args);

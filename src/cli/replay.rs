@@ -49,8 +49,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn verdict(played: &Played) -> anyhow::Result<()> {
     match (played.differences.len(), played.faults.len()) {
         (0, 0) => Ok(()),
-        (0, 1) => bail!("one record could not be replayed"),
-        (0, faults) => bail!("{faults} records could not be replayed"),
+        (0, 1) => bail!("not everything could be replayed: one fault in the records"),
+        (0, faults) => bail!("not everything could be replayed: {faults} faults in the records"),
         (1, _) => bail!("this code decides otherwise in one place"),
         (differences, _) => bail!("this code decides otherwise in {differences} places"),
     }

@@ -15,7 +15,7 @@ use crate::api::{GpuPool, GpuPoolStatus};
 use crate::clock::instant;
 use crate::journal::{Recorder, Snapshot};
 use crate::metrics::{GpuLabel, Metrics, PhaseLabel, PoolLabel, ShapeLabel, ShapeValue};
-use crate::policy::{Config, Decision, Millis, NodeId, Pool, Shape};
+use crate::policy::{Config, Decision, Millis, NodeId, Pool, Shape, Stepped};
 use crate::translate::members::Members;
 use crate::translate::plan::{self, Action, Memory, Plan, Target};
 use crate::translate::record;
@@ -144,7 +144,8 @@ impl PoolState {
             pool.nodes().iter().filter_map(|(&id, node)| Some((id, *node.gate()?))).collect();
         let since = self.stepped_at.replace(world.now).unwrap_or(world.now);
         self.idle_gpu_ms += idle_behind_gates(pool, world.now.since(since));
-        let decisions = recorder.step(pool, inputs.clone(), world.now, &known.ids);
+        let Stepped { decisions, moved, .. } =
+            recorder.step(pool, &mut known.promises, inputs, world.now, &known.ids);
         for decision in &decisions {
             if let Decision::Refused { .. } = decision {
                 self.troubles.refused_commits += 1;
@@ -152,8 +153,8 @@ impl PoolState {
             let words = Words { pool, known, world };
             untold += self.records.add(record::decided(decision, &words, &gates));
         }
-        for moved in known.promises.note(pool, &inputs, &decisions, world.now) {
-            untold += self.records.add(record::moved(&moved, &Words { pool, known, world }));
+        for moved in &moved {
+            untold += self.records.add(record::moved(moved, &Words { pool, known, world }));
         }
         known.tidy(world, pool);
         untold + self.agents_changed(world)
@@ -194,7 +195,7 @@ impl PoolState {
     /// What was told and decided last, and the state now.
     pub(super) fn snapshot(&mut self, now: Millis) -> Option<Snapshot> {
         let Run { pool, known, recorder } = self.run.as_mut()?;
-        Some(recorder.snapshot(pool, now, &known.ids))
+        Some(recorder.snapshot(pool, &known.promises, now, &known.ids))
     }
 
     /// When the pool must be looked at again without anything new.

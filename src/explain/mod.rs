@@ -8,6 +8,7 @@ pub mod change;
 pub mod decision;
 pub mod hold;
 pub mod json;
+pub mod moved;
 pub mod names;
 pub mod need;
 pub mod outside;

@@ -1,10 +1,11 @@
 //! Pure: what the policy was told and what it decided, as records that can be replayed.
 //!
 //! One record is one line of JSON. A *state* is everything that a pool's decisions rest on at one
-//! moment; a *step* is one call of [`Pool::step`](crate::policy::Pool::step): what it was told, when,
-//! and what it decided. A step whose inputs follow a state can be decided again, by this code or
-//! by another version of it, and [`replay`](mod@replay) says whether the decisions are the same. The format is
-//! written down in `docs/records.md`; [`VERSION`] is part of each line.
+//! moment; a *step* is one call of [`Promises::step`](crate::policy::Promises::step): what the pool
+//! was told, when, what it decided, and who was told a later start. A step whose inputs follow a
+//! state can be decided again, by this code or by another version of it, and
+//! [`replay`](mod@replay) says whether all is the same. The format is written down in
+//! `docs/records.md`; [`VERSION`] is part of each line.
 
 mod read;
 mod recorder;
@@ -14,11 +15,11 @@ mod report;
 use serde::{Deserialize, Serialize};
 
 use crate::explain::NameTable;
-use crate::policy::{Decision, Input, State};
+use crate::policy::{BoundMoved, Decision, Input, State};
 
 pub use read::read;
 pub use recorder::{Recorder, Snapshot};
-pub use replay::{Difference, Played, What, replay};
+pub use replay::{Difference, End, Played, What, replay};
 
 /// The version of the format, in each record. It changes whenever a record of before could be
 /// understood differently than it was meant.
@@ -56,6 +57,9 @@ pub enum Kind {
         inputs: Vec<Input>,
         /// What it decided.
         decisions: Vec<Decision>,
+        /// Which waiting jobs were told a later time, and why.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        moved: Vec<BoundMoved>,
     },
 }
 

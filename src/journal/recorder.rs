@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Kind, Record, VERSION};
 use crate::explain::{NameTable, Names};
-use crate::policy::{Decision, Fits, Input, Job, Millis, Pool, State};
+use crate::policy::{Fits, Input, Job, Millis, Pool, Promises, State, Stepped};
 
 /// How long a pool whose state alone is too large is not tried again.
 const REST: Millis = Millis::from_secs(60);
@@ -18,8 +18,8 @@ pub struct Recorder {
     most_bytes: usize,
     segments: VecDeque<Segment>,
     seq: u64,
-    /// The latest time of a step in which nothing was told and nothing decided. It is not written:
-    /// the next step does what it did, unless the clock steps back.
+    /// The latest time of a step in which nothing happened. It is not written: the next step does
+    /// what it did, unless the clock steps back.
     idle_at: Option<Millis>,
     rests_until: Option<Millis>,
 }
@@ -65,38 +65,44 @@ impl Recorder {
         Self::new(pool, usize::MAX)
     }
 
-    /// Steps the policy and keeps what it was told and what it decided.
+    /// Steps the policy, tells who waits, and keeps what came of it.
     pub fn step(
         &mut self,
         pool: &mut Pool,
+        promises: &mut Promises,
         inputs: Vec<Input>,
         now: Millis,
         names: &dyn Names,
-    ) -> Vec<Decision> {
-        if !self.begins(pool, now, names) {
+    ) -> Stepped {
+        let begun = self.begins(pool, promises, now, names);
+        let stepped = promises.step(pool, &inputs, now);
+        if !begun {
             self.seq += 1;
-            return pool.step(inputs, now);
-        }
-        let told = inputs.clone();
-        let decisions = pool.step(inputs, now);
-        if told.is_empty() && decisions.is_empty() {
-            self.idle_at = self.idle_at.max(Some(now));
-        } else {
+        } else if stepped.noted {
             if self.idle_at > Some(now) {
                 self.write_idle();
             }
             self.idle_at = None;
-            let table = told_of(&told, names);
-            self.write_step(told, decisions.clone(), now, table);
+            let table = told_of(&inputs, names);
+            let Stepped { decisions, moved, .. } = stepped.clone();
+            self.write_step(Kind::Step { inputs, decisions, moved }, now, table);
+        } else {
+            self.idle_at = self.idle_at.max(Some(now));
         }
-        decisions
+        stepped
     }
 
-    /// The records that are kept, and the pool's state now.
-    pub fn snapshot(&mut self, pool: &Pool, now: Millis, names: &dyn Names) -> Snapshot {
+    /// The records that are kept, and the pool's state now with what its waiting jobs were told.
+    pub fn snapshot(
+        &mut self,
+        pool: &Pool,
+        promises: &Promises,
+        now: Millis,
+        names: &dyn Names,
+    ) -> Snapshot {
         self.write_idle();
         let lines = self.segments.iter().flat_map(|segment| segment.lines.iter().cloned());
-        Snapshot { lines: lines.collect(), state: self.state(pool, now, names) }
+        Snapshot { lines: lines.collect(), state: self.state(pool, promises, now, names) }
     }
 
     /// The bytes that are kept.
@@ -105,7 +111,7 @@ impl Recorder {
     }
 
     /// Makes room for a step, which needs a state before it. Says whether there is.
-    fn begins(&mut self, pool: &Pool, now: Millis, names: &dyn Names) -> bool {
+    fn begins(&mut self, pool: &Pool, promises: &Promises, now: Millis, names: &dyn Names) -> bool {
         let half = self.most_bytes / 2;
         if self.segments.back().is_some_and(|segment| segment.bytes < half) {
             return true;
@@ -114,7 +120,7 @@ impl Recorder {
             return false;
         }
         self.write_idle();
-        let line = self.state(pool, now, names).line();
+        let line = self.state(pool, promises, now, names).line();
         if line.len() >= half {
             // Half of the room for states alone would leave none for what happens.
             self.segments.clear();
@@ -128,8 +134,8 @@ impl Recorder {
     }
 
     /// Numbers go on over what is not kept, so that a gap is seen.
-    fn state(&self, pool: &Pool, now: Millis, names: &dyn Names) -> Record {
-        let state = pool.state();
+    fn state(&self, pool: &Pool, promises: &Promises, now: Millis, names: &dyn Names) -> Record {
+        let state = State { told: Some(promises.told()), ..pool.state() };
         Record {
             v: VERSION,
             pool: self.pool.clone(),
@@ -142,19 +148,14 @@ impl Recorder {
 
     fn write_idle(&mut self) {
         if let Some(at) = self.idle_at.take().filter(|_| !self.segments.is_empty()) {
-            self.write_step(Vec::new(), Vec::new(), at, NameTable::default());
+            let nothing =
+                Kind::Step { inputs: Vec::new(), decisions: Vec::new(), moved: Vec::new() };
+            self.write_step(nothing, at, NameTable::default());
         }
     }
 
-    fn write_step(
-        &mut self,
-        inputs: Vec<Input>,
-        decisions: Vec<Decision>,
-        now: Millis,
-        names: NameTable,
-    ) {
+    fn write_step(&mut self, is: Kind, now: Millis, names: NameTable) {
         self.seq += 1;
-        let is = Kind::Step { inputs, decisions };
         let (v, pool) = (VERSION, self.pool.clone());
         let record = Record { v, pool, seq: self.seq, now_ms: now.0, names, is };
         self.push(&record.line());

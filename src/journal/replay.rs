@@ -1,4 +1,4 @@
-//! Pure: recorded inputs are decided again, and compared with what was decided then.
+//! Pure: recorded inputs are decided again, and compared with what was decided and told then.
 //!
 //! A difference is reported once. What follows it rests on another state, so the pool is not
 //! compared any more until the next record of its state, where it goes on from what was recorded.
@@ -10,7 +10,9 @@ use serde_json::Value;
 
 use super::{Kind, Record};
 use crate::explain::NameTable;
-use crate::policy::{Decision, Input, Millis, Pool, State};
+use crate::policy::{
+    BoundMoved, Decision, Explanation, Input, JobId, Millis, Pool, Promises, State, Stepped,
+};
 use crate::trace::Fault;
 
 /// What a replay found.
@@ -29,15 +31,36 @@ pub struct Played {
     pub names: BTreeMap<String, NameTable>,
     /// The state of each pool after its last record, and when that was, where it is as recorded.
     #[serde(skip)]
-    pub ends: BTreeMap<String, (Pool, Millis)>,
+    pub ends: BTreeMap<String, End>,
+    /// The latest time of a record of each pool, whether it was to be replayed or not.
+    #[serde(skip)]
+    pub last: BTreeMap<String, Millis>,
+}
+
+/// What the records of a pool lead to.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// The state.
+    pub pool: Pool,
+    /// What its waiting jobs were told.
+    pub promises: Promises,
+    /// When the last record was.
+    pub at: Millis,
+}
+
+impl End {
+    /// Where a job stands, with what it was told; `None` if it neither waits nor holds GPUs.
+    pub fn explain(&self, job: JobId, now: Millis) -> Option<Explanation> {
+        self.promises.explain(&self.pool, job, now)
+    }
 }
 
 /// How much was replayed of one pool.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Extent {
-    /// The time of the first record.
+    /// The earliest time of a record.
     pub from_ms: u64,
-    /// The time of the last.
+    /// The latest.
     pub to_ms: u64,
     /// Steps that were decided again.
     pub steps: u64,
@@ -45,6 +68,8 @@ pub struct Extent {
     pub inputs: u64,
     /// What it decided in them.
     pub decisions: u64,
+    /// Waiting jobs that were told a later time in them.
+    pub moved: u64,
     /// States that were compared with those that the steps led to.
     pub states: u64,
     /// Steps after a difference or a gap, which were not compared.
@@ -82,6 +107,17 @@ pub enum What {
         /// What is decided now; nothing if it is fewer.
         got: Option<Decision>,
     },
+    /// What a waiting job was told.
+    Told {
+        /// Which one of its step, from 1.
+        number: usize,
+        /// How many the step had.
+        of: usize,
+        /// The later time that was told then; nothing if the step had fewer.
+        recorded: Option<BoundMoved>,
+        /// The one that is told now; nothing if it is fewer.
+        got: Option<BoundMoved>,
+    },
     /// The state that the same decisions led to.
     State {
         /// The first field that differs, as a path.
@@ -115,11 +151,14 @@ pub fn replay(
             faults,
             names: BTreeMap::new(),
             ends: BTreeMap::new(),
+            last: BTreeMap::new(),
         },
         runs: BTreeMap::new(),
     };
     let mut over = BTreeSet::new();
     for (line, record) in records {
+        let last = player.played.last.entry(record.pool.clone()).or_default();
+        *last = (*last).max(Millis(record.now_ms));
         if until.is_some_and(|until| record.now_ms > until.0) {
             over.insert(&record.pool);
         }
@@ -129,8 +168,8 @@ pub fn replay(
     }
     let Player { mut played, runs } = player;
     let known = runs.into_iter().filter(|(_, run)| run.in_step);
-    let ends = known.filter_map(|(name, run)| Some((name, (run.pool?, run.at))));
-    played.ends = ends.collect();
+    let end = |run: Run| Some(End { pool: run.pool?, promises: run.promises, at: run.at });
+    played.ends = known.filter_map(|(name, run)| Some((name, end(run)?))).collect();
     played
 }
 
@@ -143,6 +182,10 @@ struct Player {
 struct Run {
     /// The state that the records led to; none while it is not known.
     pool: Option<Pool>,
+    /// What its waiting jobs were told.
+    promises: Promises,
+    /// Whether that is what was recorded. Records of before it was kept say nothing of it.
+    told: bool,
     /// Whether that is the state that was recorded as far as one can tell.
     in_step: bool,
     /// Whether it was said that it is not known.
@@ -158,35 +201,53 @@ impl Player {
             .pools
             .entry(record.pool.clone())
             .or_insert_with(|| Extent { from_ms: record.now_ms, ..Extent::default() });
-        extent.to_ms = record.now_ms;
+        // A clock may step back, and a file have more than one history.
+        extent.from_ms = extent.from_ms.min(record.now_ms);
+        extent.to_ms = extent.to_ms.max(record.now_ms);
         self.played.names.entry(record.pool.clone()).or_default().learn(&record.names);
         match &record.is {
             Kind::State(state) => self.state(line, record, state),
-            Kind::Step { inputs, decisions } => self.step(line, record, inputs, decisions),
+            Kind::Step { inputs, decisions, moved } => {
+                self.step(line, record, inputs, decisions, moved);
+            }
         }
     }
 
     fn state(&mut self, line: u64, record: &Record, state: &State) {
         let run = self.runs.entry(record.pool.clone()).or_default();
-        let compared = run.pool.as_ref().filter(|_| run.in_step && run.seq == record.seq);
-        if let Some(pool) = compared {
+        let missing = match &run.pool {
+            // Numbers begin anew where another leader does.
+            Some(_) if record.seq > run.seq => Some(run.seq + 1..=record.seq),
+            _ => None,
+        };
+        let follows = run.in_step && run.seq == record.seq;
+        if let Some(pool) = run.pool.as_ref().filter(|_| follows) {
             if let Some(extent) = self.played.pools.get_mut(&record.pool) {
                 extent.states += 1;
             }
-            let (recorded, got) = (to_value(state), to_value(&pool.state()));
-            if let Some((field, recorded, got)) = first_difference("", &recorded, &got) {
+            let told = state.told.as_ref().map(|_| run.promises.told());
+            let got = to_value(&State { told, ..pool.state() });
+            if let Some((field, recorded, got)) = first_difference("", &to_value(state), &got) {
                 let what = What::State { field, recorded, got };
                 self.played.differences.push(difference(line, record, what));
             }
         }
+        let at = Millis(record.now_ms);
         match Pool::from_state(state.clone()) {
             Ok(pool) => {
+                let promises = match &state.told {
+                    Some(told) => Promises::from_told(told.clone(), &pool),
+                    None if follows => std::mem::take(&mut run.promises),
+                    None => first_told(&pool, at),
+                };
                 *run = Run {
                     pool: Some(pool),
+                    promises,
+                    told: state.told.is_some(),
                     in_step: true,
                     lost: false,
                     seq: record.seq,
-                    at: Millis(record.now_ms),
+                    at,
                 };
             }
             Err(error) => {
@@ -195,9 +256,24 @@ impl Player {
                 self.fault(line, error.to_string(), allowed);
             }
         }
+        if let Some(missing) = missing {
+            let found = format!("a state after step {} of pool {}", record.seq, record.pool);
+            let allowed = match missing.clone().count() {
+                1 => format!("step {} before it", record.seq),
+                _ => format!("steps {} to {} before it", missing.start(), missing.end()),
+            };
+            self.fault(line, found, allowed);
+        }
     }
 
-    fn step(&mut self, line: u64, record: &Record, inputs: &[Input], decisions: &[Decision]) {
+    fn step(
+        &mut self,
+        line: u64,
+        record: &Record,
+        inputs: &[Input],
+        decisions: &[Decision],
+        moved: &[BoundMoved],
+    ) {
         let run = self.runs.entry(record.pool.clone()).or_default();
         let Some(extent) = self.played.pools.get_mut(&record.pool) else { return };
         let Some(pool) = &mut run.pool else {
@@ -225,22 +301,20 @@ impl Player {
             extent.passed_over += 1;
             return;
         }
-        let got = pool.step(inputs.to_vec(), run.at);
+        let Stepped { decisions: got, moved: told, .. } = run.promises.step(pool, inputs, run.at);
         extent.steps += 1;
         extent.inputs += count(inputs.len());
         extent.decisions += count(decisions.len());
-        if got == decisions {
+        extent.moved += count(moved.len());
+        let what = if let Some((number, recorded, got)) = first_other(decisions, &got) {
+            What::Decision { number, of: decisions.len(), recorded, got }
+        } else if let Some((number, recorded, got)) = first_other(moved, &told).filter(|_| run.told)
+        {
+            What::Told { number, of: moved.len(), recorded, got }
+        } else {
             return;
-        }
-        run.in_step = false;
-        let most = got.len().max(decisions.len());
-        let at = (0..most).find(|&at| got.get(at) != decisions.get(at)).unwrap_or_default();
-        let what = What::Decision {
-            number: at + 1,
-            of: decisions.len(),
-            recorded: decisions.get(at).cloned(),
-            got: got.get(at).cloned(),
         };
+        run.in_step = false;
         self.played.differences.push(difference(line, record, what));
     }
 
@@ -248,6 +322,22 @@ impl Player {
         let file = self.played.file.clone();
         self.played.faults.push(Fault { file, line, column: String::new(), found, allowed });
     }
+}
+
+/// Where a record does not say what was told, it counts as told then.
+fn first_told(pool: &Pool, at: Millis) -> Promises {
+    let mut promises = Promises::default();
+    promises.note(pool, &[], &[], at);
+    promises
+}
+
+/// The first of two lists' parts that is another one: which, and both.
+fn first_other<T: Clone + PartialEq>(
+    recorded: &[T],
+    got: &[T],
+) -> Option<(usize, Option<T>, Option<T>)> {
+    let at = (0..recorded.len().max(got.len())).find(|&at| recorded.get(at) != got.get(at))?;
+    Some((at + 1, recorded.get(at).cloned(), got.get(at).cloned()))
 }
 
 fn difference(line: u64, record: &Record, what: What) -> Difference {

@@ -4,9 +4,10 @@ use std::fmt::{self, Write as _};
 
 use super::replay::{Difference, Extent, Played, What};
 use crate::explain::decision::decided;
+use crate::explain::moved::moved;
 use crate::explain::names::utc;
 use crate::explain::{NameTable, Words};
-use crate::policy::{Decision, Millis};
+use crate::policy::{BoundMoved, Decision, Millis};
 use crate::timeline::length;
 
 impl fmt::Display for Played {
@@ -37,10 +38,18 @@ fn told(extent: &Extent, differs: bool) -> String {
         counted(extent.decisions, "decision"),
         // A beginning is rounded down.
         utc(Millis(extent.from_ms / 1_000 * 1_000)),
-        if differs { "this code decides otherwise" } else { "the same decisions" },
+        match extent.steps {
+            _ if differs => "this code decides otherwise",
+            0 => "no decision was compared",
+            _ => "the same decisions",
+        },
     );
-    if extent.states > 0 {
+    if extent.moved > 0 {
+        let later = counted(extent.moved, "later start");
         // Writing to a String cannot fail.
+        let _ = write!(text, " Pods were told {later}.");
+    }
+    if extent.states > 0 {
         let _ = write!(text, " {} on the way compared.", counted(extent.states, "state"));
     }
     if extent.passed_over > 0 {
@@ -69,6 +78,18 @@ fn differs(difference: &Difference, words: &Words<'_>) -> String {
                 "{at}: decision {number} is another one\n  recorded: {recorded}\n  now:      {got}"
             )
         }
+        What::Told { number, of, recorded, got } => {
+            let recorded = recorded.as_ref().map_or_else(
+                || format!("no more, there were {of}"),
+                |moved| told_later(moved, words),
+            );
+            let got =
+                got.as_ref().map_or_else(|| "none".to_owned(), |moved| told_later(moved, words));
+            format!(
+                "{at}: the same decisions, but later start {number} that was told is another one\n  \
+                 recorded: {recorded}\n  now:      {got}"
+            )
+        }
         What::State { field, recorded, got } => format!(
             "{at}: the same decisions lead to another state, first in {field}\n  recorded: \
              {recorded}\n  now:      {got}"
@@ -83,4 +104,10 @@ fn said(decision: &Decision, words: &Words<'_>) -> String {
     // A decision is made of numbers, lists and names.
     let exact = serde_json::to_string(decision).unwrap_or_default();
     format!("{reason}{pod} {message} {exact}")
+}
+
+/// A later start as a sentence, with the pod that was told, and as it is.
+fn told_later(told: &BoundMoved, words: &Words<'_>) -> String {
+    let exact = serde_json::to_string(told).unwrap_or_default();
+    format!("{}: {} {exact}", words.pod(told.job), moved(told, words))
 }

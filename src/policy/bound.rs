@@ -9,6 +9,8 @@
 //! the widest of them for w, and it starts within ceil(A/m)(B+2S), m the smaller of the wave's size
 //! and the node's GPUs less w-1 (`docs/wide.md`). No figure is given for a wide small itself.
 
+use std::num::{NonZeroU32, NonZeroU64};
+
 use serde::{Deserialize, Serialize};
 
 use super::facts::EARLY_FAILURE;
@@ -78,7 +80,8 @@ pub(super) struct Figure {
 
 /// A latest start as a function of the place in the queue: one more who is served first moves it by
 /// what the proof gives that one, counted from when the figure was told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ByPlace {
     /// When the wait counts from, and what is waited whatever the place.
     start: Millis,
@@ -87,7 +90,7 @@ pub(super) struct ByPlace {
     /// One round.
     round: Millis,
     /// Of the places, how many one round serves.
-    served: u32,
+    served: NonZeroU32,
     /// Rounds that need not be waited for.
     spared: u64,
 }
@@ -96,7 +99,8 @@ impl ByPlace {
     /// The latest start if so many more are served first.
     pub(super) fn latest_start(self, more: u64) -> Millis {
         let places = self.places.saturating_add(more);
-        let rounds = places.div_ceil(self.served.into()).saturating_sub(self.spared);
+        let rounds =
+            places.div_ceil(NonZeroU64::from(self.served).get()).saturating_sub(self.spared);
         self.start + Millis(self.round.0.saturating_mul(rounds))
     }
 }
@@ -221,7 +225,7 @@ impl Pool {
         let usable = usable.try_fold(0, |sum: u32, gpus| (sum < full).then(|| sum + gpus));
         let left = usable.unwrap_or(full).min(full);
         let left = left.saturating_sub(before.widest.saturating_sub(1));
-        let served = self.config.wave_size.min(left).max(1);
+        let served = NonZeroU32::new(self.config.wave_size.min(left)).unwrap_or(NonZeroU32::MIN);
         let (s, l) = (terms.small.0, terms.large.0);
         // Once, smalls admitted behind a gate that then opens may hold up those in front.
         let start = if self.config.backfill { start + s } else { start };
@@ -238,7 +242,8 @@ impl Pool {
             (true, true) => (first, l + s + l + s),
             (true, false) => (first + l + s, l + s + l + s),
         };
-        ByPlace { start: start + first, places: place.into(), round, served: 1, spared }
+        let served = NonZeroU32::MIN;
+        ByPlace { start: start + first, places: place.into(), round, served, spared }
     }
 
     /// Whether a reason holds the job back, or may do so, that no time bounds.

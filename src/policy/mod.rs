@@ -49,6 +49,6 @@ pub use invariants::Violation;
 pub use job::{Fits, Job, Outcome, QueueKey, Shape};
 pub use node::{Counters, Gate, Holding, Kind, Node, NodeSpec, Phase, ShapeCounters, Stage, Turn};
 pub use pool::{Pool, Waiting};
-pub use promises::{BoundMoved, Cause, Promises};
-pub use state::{Placed, Queued, State};
+pub use promises::{BoundMoved, Cause, Promise, Promises, Stepped, Told};
+pub use state::{Placed, Queued, State, StateError};
 pub use why::{Gap, NoFit, Wait};

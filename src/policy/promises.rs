@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use super::bound::{Before, ByPlace, Figure, Terms};
 use super::{
-    Basis, Bound, Config, Decision, Fits, GpuSet, Input, JobId, Kind, Millis, NodeId, NodeSpec,
-    Pool, QueueKey, Shape, TenantId, UnreserveReason, Waiting,
+    Basis, Bound, Config, Decision, Explanation, Fits, GpuSet, Input, JobId, Kind, Millis, NodeId,
+    NodeSpec, Pool, QueueKey, Shape, Stage, Standing, TenantId, UnreserveReason, Waiting,
 };
 
 /// A waiting job is told a later time than before, or none any more.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
 pub struct BoundMoved {
     /// The job.
     pub job: JobId,
@@ -64,17 +65,43 @@ pub enum Cause {
 /// The latest starts that waiting jobs were told.
 #[derive(Clone, Debug, Default)]
 pub struct Promises {
-    told: BTreeMap<JobId, Told>,
+    told: BTreeMap<JobId, Promise>,
     seen: Option<Seen>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Told {
+/// [`Promises`] as a record keeps them: what they rest on besides is in the pool's state.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Told {
+    /// When jobs were told last; `None` where nobody has been told anything yet.
+    pub at: Option<Millis>,
+    /// What each was told.
+    pub jobs: BTreeMap<JobId, Promise>,
+}
+
+/// What one job was told.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Promise {
+    /// The time, and what it rests on.
     bound: Bound,
+    /// Where the job stood in its queue.
     key: QueueKey,
+    /// How the time grows with the place, where it rests on that.
     by_place: Option<ByPlace>,
     /// How many that came later have been served first since, in what `by_place` counts.
     more: u64,
+}
+
+/// What came of one step of a pool, and of what its waiting jobs were told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stepped {
+    /// What the pool decided.
+    pub decisions: Vec<Decision>,
+    /// Who was told a later time than before.
+    pub moved: Vec<BoundMoved>,
+    /// Whether jobs were told anything: not where nothing happened.
+    pub noted: bool,
 }
 
 /// One who is served before others that were told a time sooner.
@@ -92,7 +119,7 @@ struct Seen {
     config: Config,
     nodes: BTreeMap<NodeId, NodeSpec>,
     foreign: BTreeMap<JobId, (GpuSet, Option<Millis>)>,
-    /// Until when every holder keeps its limit.
+    /// The next end of a limit that a holder may outlast.
     limits_kept: Option<(Millis, JobId)>,
     terms: Terms,
     /// Whether a large waits that only some nodes fit.
@@ -103,6 +130,52 @@ impl Promises {
     /// What a waiting job is told: when it starts at the latest, and what that rests on.
     pub fn bound(&self, job: JobId) -> Option<Bound> {
         self.told.get(&job).map(|told| told.bound)
+    }
+
+    /// Where a job stands, with the latest start that it was told; `None` if it neither waits nor
+    /// holds GPUs.
+    pub fn explain(&self, pool: &Pool, job: JobId, now: Millis) -> Option<Explanation> {
+        Some(self.as_told(pool.explain(job, now)?))
+    }
+
+    /// The same of what [`Pool::glance`] says.
+    pub fn glance(&self, pool: &Pool, job: JobId, now: Millis) -> Option<Explanation> {
+        Some(self.as_told(pool.glance(job, now)?))
+    }
+
+    fn as_told(&self, mut explanation: Explanation) -> Explanation {
+        if let Standing::Waits(waits) = &mut explanation.standing
+            && let Some(told) = self.bound(explanation.job)
+        {
+            waits.promised(told);
+        }
+        explanation
+    }
+
+    /// As a record keeps them.
+    pub fn told(&self) -> Told {
+        Told { at: self.seen.as_ref().map(|seen| seen.at), jobs: self.told.clone() }
+    }
+
+    /// Those that a record kept beside this state of the pool.
+    pub fn from_told(told: Told, pool: &Pool) -> Self {
+        // Where nothing was told or decided since, the pool is as it was then.
+        Self { told: told.jobs, seen: told.at.map(|at| Seen::of(pool, at)) }
+    }
+
+    /// One step of the pool, and what its waiting jobs are told then.
+    pub fn step(&mut self, pool: &mut Pool, inputs: &[Input], now: Millis) -> Stepped {
+        let decisions = pool.step(inputs.to_vec(), now);
+        let noted = self.is_due(inputs, &decisions, now);
+        let moved = self.note(pool, inputs, &decisions, now);
+        Stepped { decisions, moved, noted }
+    }
+
+    /// Whether there is anything to tell. Where nothing happened there is not: times stay, and
+    /// records need not say how often the pool was looked at.
+    fn is_due(&self, inputs: &[Input], decisions: &[Decision], now: Millis) -> bool {
+        let outlasted = |seen: &Seen| seen.limits_kept.is_some_and(|(end, _)| end < now);
+        !inputs.is_empty() || !decisions.is_empty() || self.seen.as_ref().is_none_or(outlasted)
     }
 
     /// When a holder has outlasted its limit, if nothing happens before: those who wait are to be
@@ -121,6 +194,9 @@ impl Promises {
         decisions: &[Decision],
         now: Millis,
     ) -> Vec<BoundMoved> {
+        if !self.is_due(inputs, decisions, now) {
+            return Vec::new();
+        }
         let seen = Seen::of(pool, now);
         let everywhere = self.seen.as_ref().and_then(|before| before.moved(&seen));
         let changed: BTreeSet<JobId> = inputs.iter().filter_map(told_again).collect();
@@ -148,7 +224,7 @@ impl Promises {
             }
         }
         // Whoever has GPUs keeps what it was told until they are bound: it may come back.
-        self.told.retain(|&job, _| pool.waiting(job).is_some() || pool.node_of(job).is_some());
+        self.told.retain(|&job, _| pool.waiting(job).is_some() || may_come_back(pool, job));
         self.seen = Some(seen);
         moved
     }
@@ -171,6 +247,7 @@ impl Promises {
         let at_once = at_once.filter(|job| {
             // Others only had their GPUs exchanged.
             let placed = pool.holding(job.id).is_some_and(|holding| holding.since == now);
+            let placed = placed && may_come_back(pool, job.id);
             let new = !self.told.contains_key(&job.id) || back.contains_key(&job.id);
             job.shape.is_small() == shape.is_small() && placed && new
         });
@@ -198,12 +275,12 @@ impl Promises {
 fn tell(
     waiting: &Waiting,
     figure: Figure,
-    before: Option<Told>,
+    before: Option<Promise>,
     anew: bool,
     came: &[Came],
-) -> Told {
+) -> Promise {
     let key = waiting.job.queue_key();
-    let fresh = Told { bound: figure.bound, key, by_place: figure.by_place, more: 0 };
+    let fresh = Promise { bound: figure.bound, key, by_place: figure.by_place, more: 0 };
     let Some(before) = before.filter(|before| !anew && before.key == key) else { return fresh };
     let (Some(now), Some(told)) = (fresh.bound.latest_start, before.bound.latest_start) else {
         return fresh;
@@ -212,7 +289,7 @@ fn tell(
     // Where itself came back, or a wide one goes before it, all is to be counted again.
     let own = came.get(ahead.len()).is_some_and(|came| came.key == key);
     let again = own || ahead.iter().any(|came| came.wide);
-    let more = before.more + ahead.len() as u64;
+    let more = before.more.saturating_add(ahead.len() as u64);
     let kept = match before.by_place {
         _ if again => return fresh,
         Some(by_place) => by_place.latest_start(more),
@@ -229,7 +306,7 @@ fn tell(
         Some(_) => fresh.bound.basis,
         None => before.bound.basis,
     };
-    Told { bound: Bound { latest_start: Some(kept), basis }, more, ..before }
+    Promise { bound: Bound { latest_start: Some(kept), basis }, more, ..before }
 }
 
 /// What moved one job's time where nothing moved everybody's.
@@ -253,6 +330,11 @@ fn because(pool: &Pool, waiting: &Waiting, basis: Basis, came: &[Came]) -> Optio
     })
 }
 
+/// Whether a job has GPUs that it is not bound to.
+fn may_come_back(pool: &Pool, job: JobId) -> bool {
+    pool.holding(job).is_some_and(|holding| holding.stage == Stage::Reserved)
+}
+
 fn told_again(input: &Input) -> Option<JobId> {
     match input {
         Input::Queued(job) => Some(job.id),
@@ -265,7 +347,7 @@ impl Seen {
         let nodes = pool.nodes().iter().map(|(&id, node)| (id, node.spec)).collect();
         let holdings = || pool.nodes().values().flat_map(|node| &node.holdings);
         let ends = holdings().filter_map(|(&job, holding)| Some((holding.latest_end?, job)));
-        let limits_kept = ends.min();
+        let limits_kept = ends.filter(|&(end, _)| end >= now).min();
         let foreign = holdings().filter(|(_, holding)| holding.kind == Kind::Foreign);
         let foreign = foreign.map(|(&job, holding)| (job, (holding.gpus, holding.latest_end)));
         let (config, terms) = (pool.config().clone(), pool.terms(now));

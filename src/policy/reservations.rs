@@ -140,7 +140,7 @@ impl Pool {
         if let Some((_, mut waiting)) = self.placed.remove(&job) {
             match reason {
                 UnreserveReason::Expired | UnreserveReason::BindFailed => {
-                    waiting.attempts += 1;
+                    waiting.attempts = waiting.attempts.saturating_add(1);
                     retry_at = now + back_off(waiting.attempts);
                 }
                 UnreserveReason::NodeUnfit

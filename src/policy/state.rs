@@ -7,7 +7,23 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Config, ConfigError, Counters, JobId, Millis, Node, NodeId, Pool, Shape, Waiting};
+use super::{
+    Config, ConfigError, Counters, JobId, Millis, Node, NodeId, Pool, Shape, Told, Waiting,
+};
+
+/// No pool has seen so many jobs end; sums over its nodes stay far from what a number holds.
+const COUNT_MAX: u64 = 1 << 48;
+
+/// A state that is refused, with the reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StateError {
+    /// Its settings are.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A counter that no pool has come to.
+    #[error("a count of {0} jobs, which no pool has seen")]
+    Count(u64),
+}
 
 /// Everything that the decisions of a pool rest on.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
@@ -25,6 +41,10 @@ pub struct State {
     pub foreign: BTreeMap<JobId, NodeId>,
     /// Ends that no node counts.
     pub elsewhere: Counters,
+    /// What waiting jobs were told of their latest starts, which rests beside the pool and decides
+    /// nothing. Records of before it was kept do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<Told>,
 }
 
 /// A job that waits.
@@ -48,7 +68,9 @@ pub struct Placed {
 }
 
 impl Pool {
-    /// Everything that further decisions rest on.
+    /// Everything that further decisions rest on; what was told is for [`Promises`] to add.
+    ///
+    /// [`Promises`]: super::Promises
     pub fn state(&self) -> State {
         let queued = |waiting: &Waiting| Queued {
             waiting: waiting.clone(),
@@ -64,11 +86,18 @@ impl Pool {
             placed: self.placed.values().map(placed).collect(),
             foreign: self.foreign.clone(),
             elsewhere: self.elsewhere,
+            told: None,
         }
     }
 
     /// The pool that has this state.
-    pub fn from_state(state: State) -> Result<Self, ConfigError> {
+    pub fn from_state(state: State) -> Result<Self, StateError> {
+        let counters = state.nodes.values().map(|node| &node.counters).chain([&state.elsewhere]);
+        let counts = counters.flat_map(|counters| [counters.small, counters.large]);
+        let counts = counts.flat_map(|of| [of.admitted, of.completed, of.failed, of.cancelled]);
+        if let Some(count) = counts.max().filter(|&count| count > COUNT_MAX) {
+            return Err(StateError::Count(count));
+        }
         let mut pool = Self::new(state.config)?;
         pool.nodes = state.nodes;
         for Queued { waiting, stands_back } in state.waiting {

@@ -3,7 +3,7 @@
 /// A length of time, three or four figures long: `850 ms`, `9.4 s`, `1 m 20 s`, `2 h 05 m`.
 pub(crate) fn length(ms: u64) -> String {
     // What rounds up to a minute is written as one.
-    let seconds = (ms + 500) / 1000;
+    let seconds = ms.saturating_add(500) / 1000;
     match ms {
         0..1000 => format!("{ms} ms"),
         1000..59_950 => {
@@ -107,6 +107,7 @@ mod tests {
             (3_599_499, "59 m 59 s"),
             (3_599_500, "1 h 00 m"),
             (7_500_000, "2 h 05 m"),
+            (u64::MAX, "5124095576030 h 25 m"),
         ] {
             assert_eq!(length(ms), expected);
         }

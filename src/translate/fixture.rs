@@ -130,10 +130,9 @@ impl Scene {
     pub(crate) fn step(&mut self) -> Vec<Decision> {
         let inputs = self.inputs();
         self.known.note(&inputs, &self.world, &self.pool);
-        let decisions = self.pool.step(inputs.clone(), self.world.now);
-        self.known.promises.note(&self.pool, &inputs, &decisions, self.world.now);
+        let stepped = self.known.promises.step(&mut self.pool, &inputs, self.world.now);
         self.known.tidy(&self.world, &self.pool);
-        decisions
+        stepped.decisions
     }
 
     /// Writes every ledger as it should be.

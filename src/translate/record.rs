@@ -6,13 +6,10 @@ use serde::Serialize;
 
 use super::agents::AgentWord;
 use super::text::Words;
-use super::time::spoken;
 use crate::api::PodRef;
 use crate::explain;
 use crate::explain::names::gpus;
-use crate::policy::{
-    BoundMoved, Cause as Moved, Decision, Gate, Input, JobId, NodeId, Outcome, Shape,
-};
+use crate::policy::{BoundMoved, Decision, Gate, Input, JobId, NodeId, Outcome, Shape};
 
 /// One decision, or one fact that changes who holds GPUs, with the names of what it is about.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
@@ -156,49 +153,9 @@ pub fn agent(node: NodeId, word: &AgentWord, words: &Words<'_>) -> Record {
 
 /// A waiting pod that starts later than it was told, or of which nothing can be told any more.
 pub fn moved(moved: &BoundMoved, words: &Words<'_>) -> Record {
-    let before = spoken(moved.from);
-    let now = match moved.to {
-        Some(to) => format!("The pod starts by {} at the latest, not by {before}", spoken(to)),
-        None => format!("The pod was told to start by {before}, which no longer holds"),
-    };
-    let message = format!("{now}: {}.", because(moved, words));
+    let message = explain::moved::moved(moved, &words.plain());
     let record = named(words, None, Some(moved.job), Cause::Moved(*moved));
-    Record { reason: "LatestStartMoved", message, ..record }
-}
-
-fn because(moved: &BoundMoved, words: &Words<'_>) -> String {
-    match moved.cause {
-        Moved::ServedFirst(job) => format!("{} came later and is served first", words.pod(job)),
-        Moved::CameBack(job, reason) if job == moved.job => {
-            format!("its reservation was taken back ({reason:?})")
-        }
-        Moved::CameBack(job, reason) => {
-            let pod = words.pod(job);
-            format!("the reservation of {pod}, which is served first, was taken back ({reason:?})")
-        }
-        Moved::NodeGone(node) => format!("node {} is gone", words.node(node)),
-        Moved::NodeUnfit(node) => {
-            format!("node {} lost a GPU or takes no new work", words.node(node))
-        }
-        Moved::DrainsFirst(job) => {
-            format!("{}, which is served first and was held back, drains a node", words.pod(job))
-        }
-        Moved::NodeBack(node) => format!("node {} takes new work again", words.node(node)),
-        Moved::Foreign(job) => {
-            format!("{} holds GPUs and did not go through Sluice", words.pod(job))
-        }
-        Moved::Overran(job) => format!("{} holds GPUs beyond its limit", words.pod(job)),
-        Moved::Unlimited(job) => format!("{} has no activeDeadlineSeconds", words.pod(job)),
-        Moved::Longer(job) => {
-            format!("{} may hold GPUs for longer than the pool allows", words.pod(job))
-        }
-        Moved::Quota(tenant) => match words.known.ids.tenant_name(tenant) {
-            Some(namespace) => format!("the quota of namespace {namespace} may hold it back"),
-            None => "the quota of its namespace may hold it back".to_owned(),
-        },
-        Moved::Changed => "what is known of the pod itself changed".to_owned(),
-        Moved::Settings => "the pool's settings changed".to_owned(),
-    }
+    Record { reason: explain::moved::REASON, message, ..record }
 }
 
 fn named(words: &Words<'_>, node: Option<NodeId>, job: Option<JobId>, cause: Cause) -> Record {
@@ -225,7 +182,7 @@ mod tests {
     use k8s_openapi::serde_json::json;
 
     use super::*;
-    use crate::policy::{Millis, TenantId, UnreserveReason};
+    use crate::policy::Cause as Moved;
     use crate::translate::fixture::{Scene, at, pod};
 
     #[test]
@@ -235,40 +192,15 @@ mod tests {
         scene.put(pod("b", "whole-node-large", 1, json!({})));
         scene.settle();
         let job = |name: &str| scene.known.ids.job(name).unwrap();
-        let (a, b) = (job("a"), job("b"));
-        let node = *scene.pool.nodes().keys().next().unwrap();
         let words = Words { pool: &scene.pool, known: &scene.known, world: &scene.world };
-        let said = |cause: Moved, to: Option<Millis>| {
-            let moved = BoundMoved { job: b, from: at(60), to, cause };
-            let record = super::moved(&moved, &words);
-            assert_eq!((record.reason, record.pod.unwrap().name), ("LatestStartMoved", "b".into()));
-            record.message
-        };
-        let later = "The pod starts by 2027-01-15 08:02:00 UTC at the latest, not by 2027-01-15 \
-                     08:01:00 UTC: team/a came later and is served first.";
-        assert_eq!(said(Moved::ServedFirst(a), Some(at(120))), later);
-        for (cause, because) in [
-            (Moved::CameBack(b, UnreserveReason::Expired), "its reservation was taken back"),
-            (Moved::CameBack(a, UnreserveReason::Expired), "the reservation of team/a, which is"),
-            (Moved::NodeGone(node), "node n is gone."),
-            (Moved::NodeUnfit(node), "node n lost a GPU or takes no new work."),
-            (
-                Moved::DrainsFirst(a),
-                "team/a, which is served first and was held back, drains a node.",
-            ),
-            (Moved::NodeBack(node), "node n takes new work again."),
-            (Moved::Foreign(a), "team/a holds GPUs and did not go through Sluice."),
-            (Moved::Overran(a), "team/a holds GPUs beyond its limit."),
-            (Moved::Unlimited(a), "team/a has no activeDeadlineSeconds."),
-            (Moved::Unlimited(JobId(999)), "a pod that is gone has no activeDeadlineSeconds."),
-            (Moved::Longer(a), "team/a may hold GPUs for longer than the pool allows."),
-            (Moved::Quota(TenantId(9)), "the quota of its namespace may hold it back."),
-            (Moved::Changed, "what is known of the pod itself changed."),
-            (Moved::Settings, "the pool's settings changed."),
-        ] {
-            let message = said(cause, None);
-            assert!(message.contains(because), "{cause:?}: {message}");
-            assert!(message.contains("which no longer holds"), "{message}");
-        }
+        let cause = Moved::ServedFirst(job("a"));
+        let moved = BoundMoved { job: job("b"), from: at(60), to: Some(at(120)), cause };
+        let record = super::moved(&moved, &words);
+        assert_eq!((record.reason, record.pod.unwrap().name), ("LatestStartMoved", "b".into()));
+        assert_eq!(
+            record.message,
+            "The pod starts by 2027-01-15 08:02:00 UTC at the latest, not by 2027-01-15 08:01:00 \
+             UTC: team/a came later and is served first."
+        );
     }
 }

@@ -6,7 +6,7 @@ use sluice::explain::NameTable;
 use sluice::journal::Recorder;
 use sluice::policy::{
     Config, Decision, Fits, GpuSet, Input, Job, JobId, Kind, Millis, Node, NodeId, NodeSpec,
-    Outcome, Phase, Pool, Shape, Stage, TenantId,
+    Outcome, Phase, Pool, Promises, Shape, Stage, TenantId,
 };
 
 use super::model::{Deed, Grip, Model, ModelJob, ModelPhase, Place};
@@ -21,13 +21,15 @@ pub(crate) struct Machine {
     pub(crate) now: u64,
     next_id: u64,
     recorder: Recorder,
+    promises: Promises,
 }
 
 impl Machine {
     pub(crate) fn new(config: &Config, nodes: u32) -> Self {
         let pool = Pool::new(config.clone()).unwrap();
         let (model, recorder) = (Model::new(config.clone()), Recorder::unbounded("default"));
-        let mut machine = Self { pool, model, now: 0, next_id: 1, recorder };
+        let promises = Promises::default();
+        let mut machine = Self { pool, model, now: 0, next_id: 1, recorder, promises };
         let appear = |id| Transition::AddNode { id, small: false };
         machine.play(&(0..nodes).map(appear).collect::<Vec<_>>());
         machine
@@ -58,7 +60,8 @@ impl Machine {
             self.tell_model(input);
         }
         let (now, nobody) = (Millis(self.now), NameTable::default());
-        let decided = self.recorder.step(&mut self.pool, inputs, now, &nobody);
+        let (pool, promises) = (&mut self.pool, &mut self.promises);
+        let decided = self.recorder.step(pool, promises, inputs, now, &nobody).decisions;
         let expected = self.model.decide();
         let deeds: Vec<Deed> = decided.iter().filter_map(deed).collect();
         assert_eq!(deeds, expected, "at {}", self.now);
@@ -303,6 +306,7 @@ impl Machine {
             .collect();
         self.replay();
         self.recorder = Recorder::unbounded("default");
+        self.promises = Promises::default();
         self.pool = restore(&self.pool);
         // Who stood back may be admitted at once: the ledger does not know of it.
         self.model.restart();
@@ -314,7 +318,8 @@ impl Machine {
     /// Its records, decided again, are the same.
     fn replay(&mut self) {
         let nobody = NameTable::default();
-        let snapshot = self.recorder.snapshot(&self.pool, Millis(self.now), &nobody);
+        let (pool, promises) = (&self.pool, &self.promises);
+        let snapshot = self.recorder.snapshot(pool, promises, Millis(self.now), &nobody);
         replays(&snapshot.into_lines().collect::<String>());
     }
 

@@ -162,6 +162,30 @@ fn each_cause_is_named() {
 }
 
 #[test]
+fn each_limit_that_is_outlasted_is_told_and_nothing_in_between() {
+    let mut told = Told::new(&limits(100, 500), 2);
+    let moved = told.play(
+        "0 | node n1 cordoned |
+         1 | foreign f n1 gpus=0 end=50 |
+         2 | small s1 limit=98 | s1 to n0
+         3 | large A limit=500; small t limit=100 | n0 drains for A until 100",
+    );
+    assert_eq!((moved, told.told("A")), (vec![], Some(100)));
+    let due = |told: &Told, now_ms: u64| told.promises.next_wakeup(Millis(now_ms));
+    assert_eq!(due(&told, 3_000), Some(Millis(50_001)));
+    // The other node's holder says nothing of the node that is emptied.
+    let (f, s1) = (told.timeline.id("f"), told.timeline.id("s1"));
+    let moved = told.play("50.001 | tick |");
+    assert_eq!(moved, [(3 + 880, None, Cause::Overran(f))]);
+    assert_eq!((told.told("A"), due(&told, 50_001)), (Some(100), Some(Millis(100_001))));
+    let before = told.promises.told();
+    assert_eq!(told.play("60 | tick |"), []);
+    assert_eq!(told.promises.told(), before);
+    let moved = told.play("100.001 | tick | n0 overdue for A by s1");
+    assert_eq!(moved, [(100, None, Cause::Overran(s1))]);
+}
+
+#[test]
 fn who_comes_back_counts_anew() {
     let mut timeline = Timeline::slow(&limits(10, 50), 1);
     let mut promises = Promises::default();

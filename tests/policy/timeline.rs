@@ -30,7 +30,7 @@ use sluice::journal::Recorder;
 use sluice::policy::invariants::check_node;
 use sluice::policy::{
     Config, Decision, Fits, GpuSet, Input, Job, JobId, Kind, Millis, NodeId, NodeSpec, Outcome,
-    Phase, Pool, Shape, TenantId, Wait,
+    Phase, Pool, Promises, Shape, TenantId, Wait,
 };
 
 use super::records::replays;
@@ -43,6 +43,7 @@ pub(crate) struct Timeline {
     pub(crate) last: (Vec<Input>, Vec<Decision>),
     names: BTreeMap<String, JobId>,
     recorder: Recorder,
+    pub(crate) promises: Promises,
     slow: bool,
     /// The world itself broke an invariant: from there on it cannot be required to hold.
     broken_by_the_world: bool,
@@ -77,6 +78,7 @@ impl Timeline {
             last: (Vec::new(), Vec::new()),
             names: BTreeMap::new(),
             recorder: Recorder::unbounded("default"),
+            promises: Promises::default(),
             slow: false,
             broken_by_the_world: false,
         }
@@ -110,7 +112,7 @@ impl Timeline {
     /// What was told and decided since the last restart, as records.
     pub(crate) fn records(&mut self) -> String {
         let names = self.table();
-        self.recorder.snapshot(&self.pool, self.now, &names).into_lines().collect()
+        self.recorder.snapshot(&self.pool, &self.promises, self.now, &names).into_lines().collect()
     }
 
     /// The names as a controller knows them.
@@ -155,7 +157,9 @@ impl Timeline {
     fn step(&mut self, inputs: Vec<Input>) -> Vec<Decision> {
         let after_a_restart = self.restored(inputs.clone());
         let names = self.table();
-        let decided = self.recorder.step(&mut self.pool, inputs, self.now, &names);
+        let (pool, promises) = (&mut self.pool, &mut self.promises);
+        let stepped = self.recorder.step(pool, promises, inputs, self.now, &names);
+        let decided = stepped.decisions;
         if let Some(restored) = after_a_restart {
             assert_eq!(restored, decided, "a restored pool decides otherwise at {}", self.now);
         }
@@ -205,6 +209,7 @@ impl Timeline {
     pub(crate) fn replace(&mut self, pool: Pool) {
         self.pool = pool;
         self.recorder = Recorder::unbounded("default");
+        self.promises = Promises::default();
     }
 
     pub(crate) fn id(&mut self, name: &str) -> JobId {

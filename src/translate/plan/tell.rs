@@ -8,7 +8,7 @@ use super::{Holding, JobId, Known, Millis, NodeId, PodFacts, Pool, Shape, Stage,
 use crate::api::GpuNode;
 use crate::explain::decision::reserved as reserved_for;
 use crate::explain::{Outside, wait};
-use crate::policy::{Config, Node, Standing};
+use crate::policy::{Config, Node};
 use crate::translate::agents::AgentWord;
 use crate::translate::text::Words;
 
@@ -172,12 +172,7 @@ pub(super) fn waiting(
     }
     let wanted = if look.world.shape_agrees(pod) {
         let job = job?;
-        let mut explanation = look.pool.glance(job, look.world.now)?;
-        if let Standing::Waits(waits) = &mut explanation.standing
-            && let Some(told) = look.known.promises.bound(job)
-        {
-            waits.promised(told);
-        }
+        let explanation = look.known.promises.glance(look.pool, job, look.world.now)?;
         let (reason, message) = wait::condition(&explanation, &look.words().context())?;
         Admitted { yes: false, reason: reason.to_owned(), message }
     } else {
