@@ -5,6 +5,7 @@
 
 mod support;
 
+use serde_json::json;
 use sluice::controller::peek::Cluster;
 use sluice::explain::names::utc;
 use sluice::explain::{Context, Words, wait};
@@ -14,9 +15,11 @@ use support::control_plane::ControlPlane;
 
 const HOST: &str = "127.0.0.1:10263";
 
-/// Two smalls run, a large waits for the node, and a late small for the large.
+/// Two smalls run, a large waits for the node, and a late small for the large; time passes, and
+/// another small comes.
 async fn drained() -> ControlPlane {
-    let plane = ControlPlane::start(2);
+    let limits = json!({"small": {"maxSeconds": 150}, "wholeNodeLarge": {"maxSeconds": 300}});
+    let plane = ControlPlane::with(2, json!({"limits": limits}));
     plane.create("s1", "small");
     plane.create("s2", "small");
     plane.until_run(&["s1", "s2"]).await;
@@ -24,6 +27,9 @@ async fn drained() -> ControlPlane {
     plane.until("the gate closes", |p| p.reason("big").as_deref() == Some("Draining")).await;
     plane.create("late", "small");
     plane.until("late waits", |p| p.reason("late").as_deref() == Some("GateClosed")).await;
+    plane.clock.advance(Millis::from_secs(5));
+    plane.create("last", "small");
+    plane.until("last waits", |p| p.reason("last").as_deref() == Some("GateClosed")).await;
     plane
 }
 
@@ -44,18 +50,21 @@ async fn a_snapshot_is_replayed_and_explains_what_the_pod_was_told() {
     assert!(played.is_same(), "{played}");
     assert!(played.pools["default"].steps >= 3, "{played}");
 
-    let (pool, now) = &played.ends["default"];
+    let end = &played.ends["default"];
     let names = &played.names["default"];
-    let context = Context::new(Words { names, time: utc }, "default", pool.config());
-    for (name, reason) in [("team/big", "Draining"), ("team/late", "GateClosed")] {
+    let context = Context::new(Words { names, time: utc }, "default", end.pool.config());
+    for (name, reason) in
+        [("team/big", "Draining"), ("team/late", "GateClosed"), ("team/last", "GateClosed")]
+    {
         let job = names.jobs_named(name).next().unwrap();
-        let explanation = pool.explain(job, *now).unwrap();
-        let (said, sentence) = wait::condition(&explanation, &context).unwrap();
-        assert_eq!(said, reason);
-        let told = message(&plane, name.trim_start_matches("team/"));
-        // The promised time may be an earlier one than is found now.
-        let first = sentence.split(" It starts by").next().unwrap();
-        assert!(told.starts_with(first), "{told}\n{sentence}");
+        for later_ms in [0, 1_000, 9_000] {
+            let explanation = end.explain(job, end.at + Millis(later_ms)).unwrap();
+            let (said, sentence) = wait::condition(&explanation, &context).unwrap();
+            assert_eq!(said, reason);
+            let told = message(&plane, name.trim_start_matches("team/"));
+            assert!(told.contains(" It starts by "), "{told}");
+            assert_eq!(sentence, told, "{later_ms} ms later");
+        }
     }
 }
 
@@ -85,6 +94,15 @@ async fn only_a_loopback_host_and_a_leader_are_answered() {
 async fn a_look_from_outside_says_what_the_leader_says() {
     let plane = drained().await;
     let now = Millis(plane.clock.now().0);
+    for later in [Millis(0), Millis(1_000), Millis(9_000)] {
+        let cluster = Cluster::look(&plane.server.client(), now + later).await.unwrap();
+        for name in ["big", "late", "last"] {
+            let (told, page) = (message(&plane, name), cluster.explain("team", name).unwrap());
+            let told = format!("It starts by {} at the latest.", wait::told(&told).unwrap());
+            assert!(page.text.contains(&told), "{told}\n{}", page.text);
+            assert_eq!(page.json["remarks"], serde_json::Value::Null);
+        }
+    }
     let cluster = Cluster::look(&plane.server.client(), now).await.unwrap();
     let big = cluster.explain("team", "big").unwrap();
     assert_eq!((&big.json["reason"], &big.json["pod"]), (&"Draining".into(), &"team/big".into()));

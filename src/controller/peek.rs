@@ -9,11 +9,12 @@ use serde::de::DeserializeOwned;
 use super::view::View;
 use crate::api::{GpuNode, GpuPool};
 use crate::explain::text::text;
-use crate::explain::{Outside, json, standing};
-use crate::policy::{Explanation, Millis, Pool, Standing};
+use crate::explain::{Context, Outside, json, standing, wait};
+use crate::policy::{Explanation, Millis, Pool, Standing, Waits};
 use crate::translate::pod::Admitted;
 use crate::translate::restore::restore;
 use crate::translate::text::Words;
+use crate::translate::time::heard;
 use crate::translate::{Known, PodFacts, World, diff, plan, pool as settings};
 
 /// Objects of one page of a list.
@@ -125,13 +126,17 @@ impl Run {
     fn explain(&self, pod: &PodFacts) -> Option<Told> {
         let ids = &self.known.ids;
         let job = ids.job(&pod.who.uid).or_else(|| ids.foreign(&pod.who.uid))?;
-        let explanation = self.pool.explain(job, self.world.now)?;
+        let mut explanation = self.pool.explain(job, self.world.now)?;
+        if let Standing::Waits(waits) = &mut explanation.standing {
+            as_told(waits, pod);
+        }
         let words = Words { pool: &self.pool, known: &self.known, world: &self.world };
         let context = words.context();
         let (mut text, mut json) =
             (text(&explanation, &context), json::json(&explanation, &context));
-        let reason = standing(&explanation, &context).0;
-        let remarks = self.remarks(&explanation, pod, reason);
+        let mut remarks = Vec::new();
+        remarks.extend(self.unwritten(&explanation, pod));
+        remarks.extend(last_word(&explanation, &context, pod));
         if !remarks.is_empty() {
             for remark in &remarks {
                 text.push_str(remark);
@@ -142,31 +147,44 @@ impl Run {
         Some(Told { text, json })
     }
 
-    /// What the cluster shows otherwise than a controller that starts now has it.
-    fn remarks(&self, explanation: &Explanation, pod: &PodFacts, reason: &str) -> Vec<String> {
-        let mut remarks = Vec::new();
-        if let Standing::Holds(holds) = &explanation.standing {
-            let name = self.known.ids.node_name(holds.node);
-            let facts = name.and_then(|name| self.world.nodes.get(name));
-            let ledger = facts.and_then(|facts| self.world.ledger(facts));
-            let written =
-                ledger.is_some_and(|l| l.reservations.iter().any(|r| r.uid == pod.who.uid));
-            if !written {
-                remarks.push(
-                    "The ledger does not show this yet: the leader writes it at once, if one is \
-                     at work (kubectl get lease -A)."
-                        .to_owned(),
-                );
-            }
-        }
-        // Back-offs are in no ledger: of those only the leader knows.
-        if let Some(Admitted { yes: false, reason: told, message }) = &pod.admitted
-            && told != reason
-        {
-            remarks.push(format!("The leader's last word on the pod, {told}: {message}"));
-        }
-        remarks
+    /// Where the ledger does not show that the pod holds GPUs.
+    fn unwritten(&self, explanation: &Explanation, pod: &PodFacts) -> Option<String> {
+        let name = self.known.ids.node_name(explanation.holds()?.node);
+        let facts = name.and_then(|name| self.world.nodes.get(name));
+        let ledger = facts.and_then(|facts| self.world.ledger(facts));
+        let written = ledger.is_some_and(|l| l.reservations.iter().any(|r| r.uid == pod.who.uid));
+        (!written).then(|| {
+            "The ledger does not show this yet: the leader writes it at once, if one is at work \
+             (kubectl get lease -A)."
+                .to_owned()
+        })
     }
+}
+
+/// What the leader told the pod last, while it waits.
+fn word(pod: &PodFacts) -> Option<&Admitted> {
+    pod.admitted.as_ref().filter(|told| !told.yes)
+}
+
+/// When a pod starts at the latest, only the leader knows: it may have been told sooner, and a time
+/// that was told stays. What can be reckoned now counts for a pod that was told nothing yet.
+fn as_told(waits: &mut Waits, pod: &PodFacts) {
+    let told = word(pod).and_then(|told| heard(wait::told(&told.message)?));
+    if waits.bound.latest_start.is_some() && told.is_some() {
+        waits.bound.latest_start = told;
+    }
+}
+
+/// The leader's word, where it is another one: back-offs are in no ledger, and why no time can be
+/// given, or can again, may not be written yet.
+fn last_word(explanation: &Explanation, context: &Context<'_>, pod: &PodFacts) -> Option<String> {
+    let Admitted { reason, message, .. } = word(pod)?;
+    let (own_reason, own_message) = match wait::condition(explanation, context) {
+        Some((reason, message)) => (reason, message),
+        None => standing(explanation, context),
+    };
+    let same = reason == own_reason && wait::told(message) == wait::told(&own_message);
+    (!same).then(|| format!("The leader's last word on the pod, {reason}: {message}"))
 }
 
 async fn list<K>(client: &Client, kind: &'static str) -> Result<Vec<K>, ListError>

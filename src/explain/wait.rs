@@ -8,6 +8,10 @@ use crate::policy::{
     Wait, Waits,
 };
 
+/// What stands before and after a latest start.
+const BY: &str = "It starts by ";
+const LATEST: &str = " at the latest.";
+
 /// The rule that holds a pod: a reason for programs and a sentence for people.
 pub fn rule(
     waits: &Waits,
@@ -95,10 +99,15 @@ pub fn condition(
     Some((reason, message))
 }
 
+/// The time in a condition's message by which the pod starts, as it is written there.
+pub fn told(message: &str) -> Option<&str> {
+    message.rsplit_once(BY)?.1.strip_suffix(LATEST)
+}
+
 /// When at the latest the pod starts, or why nobody can say; nothing where that is plain already.
 pub fn bound(bound: Bound, now: Millis, words: &Words<'_>) -> Option<String> {
     if let Some(at) = bound.latest_start {
-        return (at > now).then(|| format!("It starts by {} at the latest.", words.at(at)));
+        return (at > now).then(|| format!("{BY}{}{LATEST}", words.at(at)));
     }
     match bound.basis {
         Basis::Unlimited(job) => Some(format!(

@@ -36,6 +36,12 @@ pub fn spoken(at: Millis) -> String {
     time.0.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
+/// The point in time that [`spoken`] says in these words.
+pub fn heard(text: &str) -> Option<Millis> {
+    let time: Timestamp = format!("{}Z", text.strip_suffix(" UTC")?).parse().ok()?;
+    u64::try_from(time.as_millisecond()).ok().map(Millis)
+}
+
 fn seconds(seconds: u64) -> Time {
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     // Beyond the year 9999 there is no timestamp; "for ever" is written as its last second.
@@ -58,5 +64,18 @@ mod tests {
     fn for_ever_is_a_time_too() {
         assert_eq!(ends(Millis(u64::MAX)).0, Timestamp::MAX);
         assert_eq!(spoken(Millis(1_700_000_000_001)), "2023-11-14 22:13:21 UTC");
+    }
+
+    #[test]
+    fn what_is_said_is_heard() {
+        for at in [0, 1_000, 1_700_000_001_000, 253_402_207_200_000] {
+            assert_eq!(heard(&spoken(Millis(at))), Some(Millis(at)));
+        }
+        assert_eq!(heard(&spoken(Millis(1_700_000_000_001))), Some(Millis(1_700_000_001_000)));
+        for other in
+            ["", "soon", "2023-11-14 22:13:21", "2023-11-14 UTC", "1960-01-01 00:00:00 UTC"]
+        {
+            assert_eq!(heard(other), None, "{other}");
+        }
     }
 }
