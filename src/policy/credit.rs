@@ -51,12 +51,18 @@ impl Pool {
             // An earlier large waits for a node to open, so none may have this one.
             return (Credit::NoLargeWaits, None);
         }
-        let Some(small) = self.first(Shape::Small, served) else {
-            return (Credit::NoSmallWaits, Some(next.id));
-        };
-        let credit = if self.others_serve(small, id) {
+        // One of each class. A small that fits this node only has nothing of what other nodes give
+        // to those before it, whoever comes to be before it.
+        let smalls = self.heads(Shape::Small, served);
+        let smalls = || smalls.iter().filter_map(|&key| self.at(key));
+        let by_others = |small: &Job| self.others_serve(small, id);
+        let credit = if smalls().next().is_none() {
+            Credit::NoSmallWaits
+        } else if smalls().all(by_others) {
             Credit::OtherNodeOpen
-        } else if self.config.one_wave && self.another_is_next(small, id, now) {
+        } else if self.config.one_wave
+            && smalls().all(|small| by_others(small) || self.another_is_next(small, id, now))
+        {
             Credit::OtherNodeNext
         } else if self.turn_continues(node, next, now) {
             Credit::TurnContinues

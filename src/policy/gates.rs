@@ -50,7 +50,9 @@ impl Pool {
         // The head is never held up by gates that it cannot use: it closes its own, and one of a
         // later large opens.
         let mut head = true;
-        // An earlier large waits for a node to open: no gate is kept closed for another instead.
+        // An earlier large waits for a node to open: no gate is kept closed for another instead, not
+        // even its own. If it opened only once a further node is free, the later large could have
+        // that node too, before the smalls for which it came free.
         let mut awaited = false;
         while head || in_use < most {
             let Some(job) = heads.pop_first().and_then(|key| self.at(key)) else { break };
@@ -58,7 +60,7 @@ impl Pool {
                 continue;
             }
             let (large, next) = (job.id, self.after(job));
-            if let Some(id) = self.gate_for(job, &spare, awaited, now) {
+            if let Some(id) = self.gate_for(job, &spare, now).filter(|_| !awaited) {
                 spare.retain(|&other| other != id);
                 used.push((large, id));
                 in_use += 1;
@@ -122,13 +124,7 @@ impl Pool {
     }
 
     /// The closed gate that serves a large: its own, else the one whose node is empty soonest.
-    fn gate_for(
-        &self,
-        large: &Job,
-        spare: &[NodeId],
-        own_only: bool,
-        now: Millis,
-    ) -> Option<NodeId> {
+    fn gate_for(&self, large: &Job, spare: &[NodeId], now: Millis) -> Option<NodeId> {
         let usable = spare.iter().copied().filter(|&id| large.fits.on(id));
         usable
             .filter_map(|id| self.nodes.get(&id).map(|node| (id, node)))
@@ -136,7 +132,6 @@ impl Pool {
                 let of_another = node.gate().is_none_or(|gate| gate.job != large.id);
                 (of_another, empty_soonest(node, now), id)
             })
-            .filter(|&(of_another, _, _)| !(of_another && own_only))
             .min()
             .map(|(_, _, id)| id)
     }

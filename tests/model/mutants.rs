@@ -48,6 +48,8 @@ pub(crate) enum Mutant {
     Misreports,
     /// Everybody is told to start at once.
     Boasts,
+    /// What was told is forgotten, and everybody told anew.
+    Forgets,
     /// A crash costs nothing, so that there may be any number of them.
     CrashesOn,
 }

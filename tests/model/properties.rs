@@ -57,6 +57,7 @@ pub(crate) const ENDS: &str = "each step comes nearer to the end";
 pub(crate) const LARGE_BOUND: &str = "a large starts within its bound";
 pub(crate) const SMALL_BOUND: &str = "a small starts within its bound";
 pub(crate) const TOLD: &str = "nobody starts later than ever told";
+pub(crate) const MOVED: &str = "nobody is told a later time than before";
 pub(crate) const WAVES_PASSED: &str = "at most one wave passes a large for each place in the queue";
 pub(crate) const LARGES_PASSED: &str = "at most one large passes a small for each wave before it";
 pub(crate) const OVER: &str = "in the end everybody has been served";
@@ -107,6 +108,7 @@ fn liveness() -> Vec<Property<Rule>> {
         Property::always(TOLD, |_, state: &State| {
             state.waiting().all(|(_, job)| job.told.is_none_or(|told| state.now <= told))
         }),
+        Property::always(MOVED, |_, state: &State| no_fault(state, Fault::Moved)),
         Property::always(WAVES_PASSED, waves_passed),
         Property::always(LARGES_PASSED, larges_passed),
         Property::eventually(OVER, |_, state: &State| {
@@ -267,8 +269,11 @@ impl Rule {
         type Seen = fn(&Rule, &State) -> bool;
         let Setup { nodes, arrivals, config, .. } = &self.setup;
         let (smalls, larges) = (u32::from(arrivals[0].count), u32::from(arrivals[1].count));
-        // A wave needs a large that has ended, one that is next, and no other node that is open.
-        let waves = larges > *nodes && smalls > 0 && config.keep_open == 0;
+        // A wave needs a turn that has ended, a large that is next, and no other node that is open.
+        let limit = self.setup.limit(Shape::Large).unwrap_or(1);
+        let turn =
+            config.turn.map_or(1, |turn| u32::try_from(turn.0 / ticks(limit).0).unwrap_or(1));
+        let waves = larges > *nodes * turn.max(1) && smalls > 0 && config.keep_open == 0;
         let all: [(bool, &'static str, Seen); 4] = [
             (larges > 0 && smalls > 0, "a drain", |_, state| {
                 phase(state, |phase| matches!(phase, Phase::Draining(_)))
@@ -304,12 +309,14 @@ impl Rule {
         type Seen = fn(&Rule, &State) -> bool;
         let Setup { troubles, config, slow, nodes, .. } = &self.setup;
         let turns = config.turn.is_some() || troubles.failures > 0;
-        let all: [(bool, &'static str, Seen); 12] = [
+        let one = config.one_wave;
+        let all: [(bool, &'static str, Seen); 13] = [
             (true, "a credit consumed by open service", |_, s| s.did(Marks::CREDIT_CONSUMED)),
             (troubles.cancels > 0, "a drain aborted", |_, s| s.did(Marks::DRAIN_ABORTED)),
             (troubles.cancels > 0, "a gate turned to another", |_, s| s.did(Marks::RETARGETED)),
             (troubles.breaks > 0, "a gate opened by a bad GPU", |_, s| s.did(Marks::GATE_UNFIT)),
             (*nodes > 2, "no wave beside an open node", |_, s| s.did(Marks::OTHER_OPEN)),
+            (one, "no wave beside another node's", |_, s| s.did(Marks::OTHER_NEXT)),
             (turns, "a turn goes on", |_, s| s.did(Marks::TURN_CONTINUES)),
             (config.backfill, "a small behind the gate", |_, s| s.did(Marks::BACKFILLED)),
             (troubles.expiries > 0, "a reservation runs out", |_, s| s.did(Marks::EXPIRED)),

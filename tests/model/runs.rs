@@ -102,6 +102,36 @@ fn two_limits(gpus: u32, short: u8, long: u8, larges: u8) -> Setup {
     setup.configured(|config| config.backfill = true)
 }
 
+/// The same on two nodes of two.
+fn two_nodes(short: u8, long: u8, larges: u8) -> Setup {
+    let mut setup = Setup::timed(2, 2, (long, 2), (larges, 1));
+    setup.arrivals.push(Arrivals { shape: Shape::Small, limit: Some(1), count: short });
+    setup
+}
+
+/// What the balanced preset sets, with a turn of so many larges of a tick; there they are four.
+fn balanced(larges: u64) -> impl FnOnce(&mut Config) {
+    move |config| {
+        config.backfill = true;
+        config.turn = Some(ticks(larges));
+    }
+}
+
+fn one_wave(config: &mut Config) {
+    config.one_wave = true;
+}
+
+fn keep(config: &mut Config) {
+    config.keep_open = 1;
+}
+
+fn waves_of(size: u32) -> impl FnOnce(&mut Config) {
+    move |config| config.wave_size = size
+}
+
+/// Bounds hold through all of these, also with each step of a pod's way apart.
+const ENDINGS: Troubles = Troubles { crashes: 1, cancels: 1, failures: 1, ..NONE };
+
 fn overdue(config: &mut Config) {
     config.drain_limit = Some(ticks(1));
     config.evict_overdue = true;
@@ -116,6 +146,20 @@ fn short_runs_without_trouble() {
         run("2 nodes of 2, 3 smalls, 3 larges", 2_460, Setup::new(2, 2, 3, 3)),
         run("1 node of 2, limits 1 and 2", 2_344, Setup::timed(1, 2, (3, 1), (2, 2))),
         run("1 node of 2, backfill", 993, two_limits(2, 1, 2, 1).marked()),
+    ]);
+}
+
+#[test]
+fn short_runs_with_each_option() {
+    let timed = Setup::timed;
+    explore(vec![
+        run("a turn", 2_133, timed(1, 2, (2, 1), (3, 1)).configured(|c| c.turn = Some(ticks(2)))),
+        run("backfill and a turn", 4_419, two_limits(2, 1, 1, 3).configured(balanced(2)).marked()),
+        run("waves of 1", 1_469, timed(1, 2, (3, 1), (2, 1)).configured(waves_of(1))),
+        run("one wave at a time", 749, timed(2, 2, (2, 1), (2, 1)).configured(one_wave).marked()),
+        run("one kept open", 2_417, timed(2, 2, (3, 1), (2, 1)).configured(keep)),
+        run("two drains", 611, timed(2, 2, (2, 1), (2, 1)).configured(|c| c.max_drains = 2)),
+        run("bounds in trouble", 1_622, timed(1, 2, (2, 1), (1, 1)).with(ENDINGS).slow()),
     ]);
 }
 
@@ -169,6 +213,7 @@ fn one_node() -> Vec<Run> {
     let ending = Troubles { cancels: 1, failures: 1, ..NONE };
     let cancel = Troubles { cancels: 1, ..NONE };
     let turn = |config: &mut Config| config.turn = Some(ticks(4));
+    let balanced_and_deleted = two_limits(2, 2, 1, 3).configured(balanced(2)).with(cancel);
     vec![
         run("1x2: 6 smalls of 1, 3 larges of 1", 265_291, timed(1, 2, (6, 1), (3, 1))),
         run("1x2: 5 smalls of 1, 3 larges of 2", 189_399, timed(1, 2, (5, 1), (3, 2))),
@@ -177,6 +222,10 @@ fn one_node() -> Vec<Run> {
         run("1x2: a failure and a deletion", 321_297, timed(1, 2, (4, 1), (3, 1)).with(ending)),
         run("1x2: a turn of two larges", 113_154, timed(1, 2, (4, 1), (3, 2)).configured(turn)),
         run("1x2: backfill and a deletion", 212_088, two_limits(2, 2, 2, 2).with(cancel)),
+        run("1x2: balanced", 81_846, two_limits(2, 1, 1, 5).configured(balanced(4))),
+        run("1x2: balanced, a deletion", 127_870, balanced_and_deleted),
+        run("1x2: waves of 1", 102_937, timed(1, 2, (5, 1), (3, 1)).configured(waves_of(1))),
+        run("1x3: waves of 2", 84_343, timed(1, 3, (5, 1), (3, 1)).configured(waves_of(2))),
         run("1x3: 9 smalls, 2 larges", 673_600, timed(1, 3, (9, 1), (2, 1)).surpassing()),
         run("1x3: backfill", 1_404_973, two_limits(3, 3, 3, 2)),
         run("1x4: 8 smalls, 3 larges", 1_683_045, timed(1, 4, (8, 1), (3, 1))),
@@ -194,16 +243,22 @@ fn wide_smalls() -> Vec<Run> {
 fn many_nodes() -> Vec<Run> {
     let timed = Setup::timed;
     let cancel = Troubles { cancels: 1, ..NONE };
-    let keep = |config: &mut Config| config.keep_open = 1;
     let two_drains = |config: &mut Config| config.max_drains = 2;
     let backfill = |config: &mut Config| config.backfill = true;
-    let mut filled = timed(2, 2, (2, 2), (2, 1)).configured(backfill).with(cancel);
-    filled.arrivals.push(Arrivals { shape: Shape::Small, limit: Some(1), count: 2 });
+    let filled = two_nodes(2, 2, 2).configured(backfill).with(cancel);
     vec![
         run("2x2: 5 smalls, 3 larges", 255_211, timed(2, 2, (5, 1), (3, 1))),
         run("2x2: larges of 2", 85_322, timed(2, 2, (4, 1), (3, 2))),
         run("2x2: two drains", 56_248, timed(2, 2, (4, 1), (3, 1)).configured(two_drains)),
         run("2x2: one kept open", 48_894, timed(2, 2, (4, 1), (3, 1)).configured(keep)),
+        run(
+            "2x2: one wave at a time",
+            54_616,
+            timed(2, 2, (4, 1), (3, 1)).configured(one_wave).marked(),
+        ),
+        run("2x2: waves of 1", 56_063, timed(2, 2, (4, 1), (3, 1)).configured(waves_of(1))),
+        run("2x2: balanced", 39_753, two_nodes(2, 1, 3).configured(balanced(2))),
+        run("3x2: 3 smalls, 3 larges, bounds", 23_659, timed(3, 2, (3, 1), (3, 1))),
         run("2x2: backfill and a deletion", 327_824, filled),
         run("3x2: 5 smalls, 3 larges", 93_986, Setup::new(3, 2, 5, 3).marked()),
     ]
@@ -212,12 +267,17 @@ fn many_nodes() -> Vec<Run> {
 /// Troubles that may meet, with each step of a pod's way apart.
 fn in_trouble() -> Vec<Run> {
     let slow = |nodes, gpus, smalls, larges| Setup::new(nodes, gpus, smalls, larges).slow();
-    let ending = Troubles { crashes: 1, cancels: 1, failures: 1, ..NONE };
     let binding = Troubles { refusals: 1, expiries: 1, cancels: 1, crashes: 1, ..NONE };
     let ailing = Troubles { breaks: 1, losses: 1, foreign: 1, crashes: 1, ..NONE };
     let handling = Troubles { cordons: 1, pauses: 1, moves: 1, crashes: 1, ..NONE };
     vec![
-        run("1x2: ends and a crash", 286_308, slow(1, 2, 5, 3).with(ending)),
+        run(
+            "1x2: ends and a crash, bounds",
+            72_637,
+            Setup::timed(1, 2, (3, 1), (2, 1)).with(ENDINGS).slow(),
+        ),
+        run("2x2: ends and a crash, bounds", 0, Setup::timed(2, 2, (3, 1), (3, 1)).with(ENDINGS)),
+        run("1x2: ends and a crash", 286_308, slow(1, 2, 5, 3).with(ENDINGS)),
         run("1x2: binding", 411_331, slow(1, 2, 4, 2).with(binding)),
         run("1x2: ailing", 165_358, slow(1, 2, 3, 2).with(ailing)),
         run("1x2: handling", 125_476, slow(1, 2, 4, 2).with(handling)),
@@ -268,5 +328,6 @@ fn each_property_can_fail() {
     caught(Mutant::MissesRelease, of::OVER, plain());
     caught(Mutant::Misreports, of::SOUND, plain().slow());
     caught(Mutant::Boasts, of::TOLD, timed(4, 1));
+    caught(Mutant::Forgets, of::MOVED, timed(4, 1));
     caught(Mutant::CrashesOn, of::ENDS, crashing());
 }

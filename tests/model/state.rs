@@ -4,7 +4,9 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use sluice::policy::{GpuSet, JobId, Kind, Node, NodeId, NodeSpec, Phase, Pool, Shape, Stage};
+use sluice::policy::{
+    GpuSet, JobId, Kind, Node, NodeId, NodeSpec, Phase, Pool, Promises, Shape, Stage,
+};
 
 use super::setup::{TICK, Troubles};
 
@@ -43,8 +45,12 @@ pub(crate) struct JobFact {
     pub(crate) rank: u8,
     /// The tick by which it must start, by the formula of its rank.
     pub(crate) due: Option<u64>,
-    /// The tick by which it starts according to the rule's own best word so far.
+    /// The tick by which it starts according to the best that it was ever told.
     pub(crate) told: Option<u64>,
+    /// What it is told now. After a crash that may be later than before.
+    pub(crate) tells: Option<u64>,
+    /// Whether that rests on its place, and not on the gate that is closed for it.
+    pub(crate) by_place: bool,
     /// A large: waves that started while it waits. A small: larges that have ended meanwhile.
     pub(crate) passed: u8,
     /// A large: smalls admitted while it waits.
@@ -62,6 +68,7 @@ pub(crate) enum Fault {
     TakenFromRunning,
     BindingDecides,
     NoProgress,
+    Moved,
 }
 
 /// What a step did that is worth being reached.
@@ -82,6 +89,7 @@ impl Marks {
     pub(crate) const UNFIT: Self = Self(1 << 10);
     pub(crate) const NODE_GONE: Self = Self(1 << 11);
     pub(crate) const EVICTED: Self = Self(1 << 12);
+    pub(crate) const OTHER_NEXT: Self = Self(1 << 13);
 
     pub(crate) fn set(&mut self, mark: Self) {
         self.0 |= mark.0;
@@ -100,6 +108,9 @@ pub(crate) struct Ends {
 #[derive(Clone)]
 pub(crate) struct State {
     pub(crate) pool: Pool,
+    /// What those who wait are told, where waits have bounds. Of it the key has what `jobs` repeat;
+    /// the rest follows from the pool, as long as nobody comes back or goes before others.
+    pub(crate) promises: Promises,
     /// In ticks.
     pub(crate) now: u64,
     pub(crate) jobs: Vec<JobFact>,
@@ -161,8 +172,19 @@ impl fmt::Debug for State {
 impl JobFact {
     /// A job that waits from now on.
     pub(crate) fn new(shape: Option<Shape>, limit: Option<u64>, place: Place) -> Self {
-        let (due, told) = (None, None);
-        Self { shape, limit, created: 0, place, rank: 0, due, told, passed: 0, overtaken: 0 }
+        Self {
+            shape,
+            limit,
+            created: 0,
+            place,
+            rank: 0,
+            due: None,
+            told: None,
+            tells: None,
+            by_place: false,
+            passed: 0,
+            overtaken: 0,
+        }
     }
 
     /// Whether it waits in the queue of this shape: wide smalls wait among the smalls.
@@ -357,7 +379,8 @@ impl Key {
             Some(tick) => byte(2 + tick - state.now),
         };
         self.0.extend([254, shape, rest(job.limit.map(|limit| limit + state.now))]);
-        self.0.extend([rest(job.due), rest(job.told), job.rank, job.passed, job.overtaken]);
+        self.0.extend([rest(job.due), rest(job.told), rest(job.tells), u8::from(job.by_place)]);
+        self.0.extend([job.rank, job.passed, job.overtaken]);
         if let Place::Holds(grip) = job.place {
             self.0.extend([grip.stage as u8, rest(grip.end), u8::from(grip.evicted)]);
         }

@@ -1,7 +1,8 @@
 //! What a step does to the world, what the rule is told of it, and what it is seen to do.
 
 use sluice::policy::{
-    Config, GpuSet, Input, Job, JobId, Millis, NodeId, NodeSpec, Outcome, Phase, Pool, Shape, Stage,
+    Basis, Config, Decision, GpuSet, Input, Job, JobId, Millis, NodeId, NodeSpec, Outcome, Phase,
+    Pool, Promises, Shape, Stage,
 };
 
 use super::actions::{Action, distance};
@@ -33,6 +34,7 @@ impl Rule {
         pool.step((0..self.setup.nodes).map(appear).collect(), Millis(0));
         let mut state = State {
             pool,
+            promises: Promises::default(),
             now: 0,
             jobs: Vec::new(),
             nodes: vec![Some(spec); self.setup.nodes as usize],
@@ -52,11 +54,11 @@ impl Rule {
     pub(crate) fn after(&self, before: &State, action: &Action) -> State {
         let mut state = State { marks: Marks::default(), ..before.clone() };
         let inputs = self.happen(&mut state, action);
-        self.decide(before, &mut state, inputs);
+        let anew = *action == Action::Crash;
+        self.decide(before, &mut state, inputs, anew);
         if !self.setup.slow {
-            start_all(&mut state);
+            self.start_all(&mut state);
         }
-        self.note_promises(&mut state);
         if distance(&state) >= distance(before) {
             state.fault.get_or_insert(Fault::NoProgress);
         }
@@ -103,6 +105,7 @@ impl Rule {
             }
             Action::Crash => {
                 state.left.crashes -= u8::from(self.mutant != Some(Mutant::CrashesOn));
+                state.promises = Promises::default();
                 let restored = self.restored(state);
                 state.pool = restored;
                 waiting_jobs(state)
@@ -143,11 +146,11 @@ impl Rule {
     /// limit. Written from the text of the bounds, not from `bound.rs`.
     fn formula(&self, state: &State, shape: Shape, ahead: &[Shape]) -> Option<u64> {
         let (s, l) = (self.setup.limit(Shape::Small)?, self.setup.limit(Shape::Large)?);
-        if self.setup.config.keep_open > 0 {
-            return None;
-        }
         match shape {
             Shape::Wide(_) => None,
+            Shape::Large if self.setup.config.keep_open > 0 => {
+                Some(2 * (ahead.len() as u64 + 1) * (l + s))
+            }
             Shape::Large => {
                 let place = ahead.len() as u64 + 1;
                 let large = |node: u32| {
@@ -161,9 +164,10 @@ impl Rule {
                 // Wide ones before it count by their GPUs, and may leave some of a wave unused.
                 let asked = ahead.iter().map(|shape| shape.gpus(0)).sum::<u32>() + 1;
                 let widest = ahead.iter().map(|shape| shape.gpus(0)).fold(1, u32::max);
-                let Config { wave_size, gpus_per_node, .. } = self.setup.config;
+                let Config { wave_size, gpus_per_node, backfill, .. } = self.setup.config;
                 let each = wave_size.min(gpus_per_node - (widest - 1));
-                Some(u64::from(asked.div_ceil(each)) * (l.max(turn) + 2 * s))
+                let once = if backfill { s } else { 0 };
+                Some(u64::from(asked.div_ceil(each)) * (l.max(turn) + 2 * s) + once)
             }
         }
     }
@@ -194,11 +198,11 @@ impl Rule {
     }
 
     /// The rule decides, and is watched.
-    fn decide(&self, before: &State, state: &mut State, mut inputs: Vec<Input>) {
+    fn decide(&self, before: &State, state: &mut State, mut inputs: Vec<Input>, anew: bool) {
         if let Some(mutant) = self.mutant {
             mutant.spoil_inputs(state, &mut inputs);
         }
-        let decisions = state.pool.step(inputs, ticks(state.now));
+        let decisions = state.pool.step(inputs.clone(), ticks(state.now));
         if let Some(mutant) = self.mutant {
             mutant.spoil_decisions(state);
         }
@@ -206,38 +210,60 @@ impl Rule {
             note(state, decision);
         }
         self.observe(before, state);
+        self.note_promises(state, &inputs, &decisions, anew);
     }
 
-    /// Keeps the rule's best word to each waiting job.
-    fn note_promises(&self, state: &mut State) {
+    /// Tells everybody who waits, as the controller does. Nothing happens in a run with bounds that
+    /// the proofs do not cover, so nobody is told a later time than before; but a controller that
+    /// starts anew does not know what was told.
+    fn note_promises(&self, state: &mut State, inputs: &[Input], decided: &[Decision], anew: bool) {
         if !self.setup.bounds {
             return;
         }
+        let now = ticks(state.now);
+        if self.mutant == Some(Mutant::Forgets) {
+            state.promises = Promises::default();
+        }
+        let moved = state.promises.note(&state.pool, inputs, decided, now);
+        let mut later = !moved.is_empty();
         let waiting: Vec<JobId> = state.waiting().map(|(id, _)| id).collect();
         for id in waiting {
-            let bound = state.pool.bound(id, ticks(state.now)).and_then(|b| b.latest_start);
+            let bound = state.promises.bound(id);
+            let figure = state.pool.bound(id, now);
+            let at = |told: sluice::policy::Bound| told.latest_start.map(|at| at.0 / ticks(1).0);
             let boasts = self.mutant == Some(Mutant::Boasts);
-            let told = bound.map(|at| if boasts { state.now } else { at.0 / ticks(1).0 });
-            if let Some(job) = state.job_mut(id) {
-                job.told = job.told.into_iter().chain(told).min();
-            }
+            let tells = bound.and_then(at).map(|at| if boasts { state.now } else { at });
+            // Told as the figure stands, or as it stood: then what that rested on is what counts.
+            let fresh = figure.filter(|_| bound.and_then(at) == figure.and_then(at));
+            let Some(job) = state.job_mut(id) else { continue };
+            later |= !anew && job.tells.is_some_and(|was| tells.is_none_or(|is| is > was));
+            job.tells = tells;
+            job.told = job.told.into_iter().chain(tells).min();
+            job.by_place = fresh.map_or(job.by_place, |figure| figure.basis != Basis::Drain);
+        }
+        if later {
+            state.fault.get_or_insert(Fault::Moved);
         }
     }
-}
 
-/// Whoever is admitted is bound and runs at once.
-fn start_all(state: &mut State) {
-    let reserved: Vec<JobId> = state
-        .grips()
-        .filter(|(_, _, grip)| grip.stage == Stage::Reserved)
-        .map(|(id, _, _)| id)
-        .collect();
-    let mut inputs = Vec::new();
-    for job in reserved {
-        inputs.push(Input::Bound { job });
-        inputs.push(started(state, job));
-    }
-    if !inputs.is_empty() && !state.pool.step(inputs, ticks(state.now)).is_empty() {
-        state.fault.get_or_insert(Fault::BindingDecides);
+    /// Whoever is admitted is bound and runs at once.
+    fn start_all(&self, state: &mut State) {
+        let reserved: Vec<JobId> = state
+            .grips()
+            .filter(|(_, _, grip)| grip.stage == Stage::Reserved)
+            .map(|(id, _, _)| id)
+            .collect();
+        let mut inputs = Vec::new();
+        for job in reserved {
+            inputs.push(Input::Bound { job });
+            inputs.push(started(state, job));
+        }
+        if inputs.is_empty() {
+            return;
+        }
+        if !state.pool.step(inputs.clone(), ticks(state.now)).is_empty() {
+            state.fault.get_or_insert(Fault::BindingDecides);
+        }
+        self.note_promises(state, &inputs, &[], false);
     }
 }

@@ -72,7 +72,7 @@ impl Rule {
         let grip =
             Grip { node: node.0, gpus: holding.gpus, stage: reserved, since, end, evicted: false };
         *job = JobFact { place: Place::Holds(grip), rank: 0, passed: 0, overtaken: 0, ..*job };
-        (job.due, job.told) = (None, None);
+        (job.due, job.told, job.tells, job.by_place) = (None, None, None, false);
         if job.shape == Some(Shape::Large) {
             return;
         }
@@ -131,7 +131,8 @@ pub(super) fn note(state: &mut State, decision: &Decision) {
             Credit::OtherNodeOpen => Marks::OTHER_OPEN,
             Credit::TurnContinues => Marks::TURN_CONTINUES,
             Credit::NodeUnfit => Marks::UNFIT,
-            Credit::Wave | Credit::NoSmallWaits | Credit::OtherNodeNext => return,
+            Credit::OtherNodeNext => Marks::OTHER_NEXT,
+            Credit::Wave | Credit::NoSmallWaits => return,
         },
         Decision::GateOpened { reason: OpenReason::NodeUnfit, .. } => Marks::GATE_UNFIT,
         Decision::GateOpened { .. } => Marks::DRAIN_ABORTED,

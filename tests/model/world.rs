@@ -57,8 +57,9 @@ pub(super) fn end(state: &mut State, job: JobId, outcome: Outcome) -> Input {
             Outcome::Failed => ends.failed += 1,
             Outcome::Cancelled => ends.cancelled += 1,
         }
-        // A large that failed at once has not had its turn.
-        let in_vain = outcome == Outcome::Failed && grip.since == now;
+        // A large that failed at once, or was deleted before it was bound, has not had its turn.
+        let unbound = grip.stage == Stage::Reserved && outcome != Outcome::Completed;
+        let in_vain = unbound || outcome == Outcome::Failed && grip.since == now;
         if shape == Shape::Large && !in_vain {
             for small in waiting_of(state, Shape::Small).filter(|small| small.rank > 0) {
                 small.passed += 1;

@@ -2,7 +2,7 @@
 
 use sluice::policy::{Cause, Config, Millis, NodeId, Promises, UnreserveReason};
 
-use super::timeline::{Timeline, limits};
+use super::timeline::{Timeline, limits, play as play_table};
 use super::worlds::{Random, Setup, play, unexplained};
 
 /// Settings and a world for them, from a seed.
@@ -362,4 +362,44 @@ fn of_two_jobs_that_may_run_equally_long_the_one_that_runs_is_named() {
     let (runs, _) = (told.timeline.id("X"), told.timeline.id("Y"));
     let moved = told.play("1 | large X,Y on=n1 limit=99 | X to n1");
     assert_eq!(moved.iter().map(|moved| moved.2).collect::<Vec<_>>(), [Cause::Longer(runs)]);
+}
+
+#[test]
+fn a_small_that_fits_one_node_only_has_its_wave_there_whoever_goes_before_it() {
+    // x goes before t and is served on n1. If that were enough, larges would follow one another on
+    // n0, where alone t can start, as long as ever another such x comes in time.
+    play_table(
+        &limits(10, 50),
+        2,
+        "0  | large A on=n0 limit=50                               | A to n0
+         1  | small t on=n0 limit=10; large B on=n0 limit=50       |
+         38 | small s1..s8 on=n1 limit=10                          | s1..s8 to n1
+         40 | small x limit=10 prio=1                              |
+         41 | done A | n0 owes Wave; x waves to n0; t waves to n0; n0 waves 2 before B",
+    );
+    // The same where n1 is in a wave, and one at a time is enough.
+    play_table(
+        &Config { one_wave: true, ..limits(10, 50) },
+        2,
+        "0  | large A,B limit=50                                      | A to n0; B to n1
+         1  | small y on=n1 limit=10; small t on=n0 limit=10; large C,D limit=50 |
+         30 | done B | n1 owes Wave; y waves to n1; n1 waves 1 before C
+         31 | small x limit=10 prio=1                                 |
+         32 | done A | n0 owes Wave; x waves to n0; t waves to n0; n0 waves 2 before C; \
+                       n0 opens NotNeeded",
+    );
+}
+
+#[test]
+fn no_gate_of_a_later_large_stays_closed_where_an_earlier_one_waits_for_an_open_node() {
+    // If n1 opened only once n0 is free, B could have n0 as well, before t.
+    play_table(
+        &Config { keep_open: 1, ..limits(10, 50) },
+        3,
+        "0 | large X limit=50; small s1 on=n1 limit=10; small s2 on=n2 limit=10 | X to n0; s1 to n1; s2 to n2
+         1 | large B limit=50               | n1 drains for B until 10
+         2 | large P on=n2 limit=50 prio=1  | n1 opens NotNeeded; n2 drains for P until 10
+         3 | small t on=n0 limit=10         |
+         4 | done X | n0 owes Wave; t waves to n0; n0 waves 1 before B; n0 opens NotNeeded",
+    );
 }

@@ -15,6 +15,9 @@ use sluice::policy::{
 /// One unit of a world's time. Longer than a failure at once, and than a reservation lasts.
 const UNIT: u64 = 100_000;
 
+/// By how much larges that fail at once lengthen a turn: three of a minute.
+const AT_ONCE: u64 = 180_000;
+
 /// What a world is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
@@ -37,6 +40,8 @@ pub(crate) struct Waited {
     pub(crate) shape: Shape,
     pub(crate) span: u64,
     pub(crate) told: u64,
+    /// What the proof allows where no large fails at once, in worlds where none does.
+    pub(crate) proved: Option<u64>,
 }
 
 /// Deterministic and fast; its quality is good enough to choose what happens next.
@@ -390,6 +395,10 @@ impl<'a> World<'a> {
             assert_eq!((why.from, why.to), (told, now));
         }
         assert!(moved.is_empty() || disturbed, "nothing happened, and yet {moved:?}");
+        // What was told at arrival does not hold any more.
+        for moved in &moved {
+            self.arrived.remove(&moved.job);
+        }
         self.moved.extend(moved);
     }
 
@@ -403,6 +412,24 @@ impl<'a> World<'a> {
                 Input::Released { .. } | Input::Withdrawn { .. } | Input::Bound { .. } => false,
                 _ => true,
             })
+    }
+
+    /// What was told at arrival, without the share of larges that fail at once. A small was told so
+    /// many rounds of B + 2S; each round has room for three such failures, of a minute each.
+    fn proved(&self, shape: Shape, told: u64) -> Option<u64> {
+        if self.setup.faults || self.bias[4] > 0 {
+            return None;
+        }
+        if shape == Shape::Large {
+            return Some(told);
+        }
+        let config = &self.setup.config;
+        let (s, l) = (config.small_limit?.0, config.large_limit?.0);
+        let round = config.turn.map_or(l, |turn| turn.0.max(l)) + 2 * s;
+        let once = if config.backfill { s } else { 0 };
+        let rounds = (told - once) / (round + AT_ONCE);
+        assert_eq!(told, once + rounds * (round + AT_ONCE));
+        Some(once + rounds * round)
     }
 
     /// What follows an admission: it is bound at once or later, and ends in its time.
@@ -419,7 +446,9 @@ impl<'a> World<'a> {
         if let Some((arrived, Some(told))) = self.arrived.remove(&job) {
             let shape = placed.shape.unwrap();
             let (span, told) = (self.now - arrived, told - arrived);
-            self.waited.push(Waited { shape, span, told });
+            let proved = self.proved(shape, told);
+            assert!(proved.is_none_or(|most| span <= most), "{job} waited {span} of {proved:?}");
+            self.waited.push(Waited { shape, span, told, proved });
         }
         if self.setup.faults && self.random.chance(8) {
             return None;

@@ -69,7 +69,7 @@ impl Model {
     }
 
     /// A large has ended: a wave is owed if larges and smalls wait that this node could serve, no
-    /// other node is open for the first of these smalls, and the larges' turn is over.
+    /// other nodes are open for all of these smalls, and the larges' turn is over.
     fn settle(&mut self, id: u32) {
         let ModelPhase::Exclusive(large) = self.node(id).unwrap().phase else { return };
         if self.grips(id).iter().any(|&(job, _)| job == large) {
@@ -82,35 +82,13 @@ impl Model {
             self.node_mut(id).turn = None;
             return;
         };
-        let small = self.first(Shape::Small, id);
-        let Some(small) = small else { return };
-        let elsewhere: Vec<u32> = self
-            .open_ids()
-            .into_iter()
-            .map(|other| {
-                let unending =
-                    |(_, grip): &(u64, Grip)| grip.kind == Kind::Foreign && grip.end.is_none();
-                let node = self.node(other).unwrap();
-                let healthy = node.gpus.intersection(node.healthy);
-                let grips = self.grips(other);
-                let kept = grips.iter().filter(|&grip| unending(grip));
-                let ever_free = kept.fold(healthy, |set, (_, grip)| set.minus(grip.gpus));
-                if other != id && Self::fits(&small, other) { ever_free.count() } else { 0 }
-            })
-            .collect();
-        // As well as by a wave, and on one node if it is wide.
-        let served_elsewhere = elsewhere.iter().sum::<u32>() >= self.config.wave_size
-            && elsewhere.iter().any(|&gpus| gpus >= self.asked(small.shape.unwrap()));
+        let smalls = self.runnable(Shape::Small).into_iter();
+        let smalls: Vec<ModelJob> =
+            smalls.filter(|job| Self::fits(job, id) && self.within_quota(job)).collect();
+        let open = |small: &ModelJob| self.served_elsewhere(small, id);
         // Or one that soon takes a large, where one wave at a time is enough.
-        let next_elsewhere = self.config.one_wave
-            && self.nodes.iter().any(|other| {
-                let usable = other.id != id && other.schedulable && Self::fits(&small, other.id);
-                let in_time = |grip: &Grip| grip.end.is_some_and(|end| end >= self.now);
-                usable
-                    && self.gate(other.id).is_some()
-                    && self.grips(other.id).iter().all(|(_, grip)| in_time(grip))
-            });
-        if served_elsewhere || next_elsewhere || self.turn_goes_on(id, &large) {
+        let next = |small: &ModelJob| self.config.one_wave && self.next_elsewhere(small, id);
+        if smalls.iter().all(|small| open(small) || next(small)) || self.turn_goes_on(id, &large) {
             return;
         }
         self.node_mut(id).turn = None;
@@ -131,6 +109,37 @@ impl Model {
             self.node_mut(id).phase =
                 ModelPhase::Wave { admitted: wave, job, since, overdue: false };
         }
+    }
+
+    /// Whether other nodes are open for a small: as well as by a wave, and on one if it is wide.
+    fn served_elsewhere(&self, small: &ModelJob, id: u32) -> bool {
+        let elsewhere: Vec<u32> = self
+            .open_ids()
+            .into_iter()
+            .map(|other| {
+                let unending =
+                    |(_, grip): &(u64, Grip)| grip.kind == Kind::Foreign && grip.end.is_none();
+                let node = self.node(other).unwrap();
+                let healthy = node.gpus.intersection(node.healthy);
+                let grips = self.grips(other);
+                let kept = grips.iter().filter(|&grip| unending(grip));
+                let ever_free = kept.fold(healthy, |set, (_, grip)| set.minus(grip.gpus));
+                if other != id && Self::fits(small, other) { ever_free.count() } else { 0 }
+            })
+            .collect();
+        elsewhere.iter().sum::<u32>() >= self.config.wave_size
+            && elsewhere.iter().any(|&gpus| gpus >= self.asked(small.shape.unwrap()))
+    }
+
+    /// Whether another node that a small may use is in a wave or drains, and is empty in time.
+    fn next_elsewhere(&self, small: &ModelJob, id: u32) -> bool {
+        self.nodes.iter().any(|other| {
+            let usable = other.id != id && other.schedulable && Self::fits(small, other.id);
+            let in_time = |grip: &Grip| grip.end.is_some_and(|end| end >= self.now);
+            usable
+                && self.gate(other.id).is_some()
+                && self.grips(other.id).iter().all(|(_, grip)| in_time(grip))
+        })
     }
 
     fn first(&self, shape: Shape, node: u32) -> Option<ModelJob> {
@@ -226,7 +235,7 @@ impl Model {
             }
             let own = |id: &u32| self.gate(*id) != Some(large.id);
             let gates = spare.iter().copied().filter(|&id| Self::fits(large, id));
-            let gates = gates.filter(|id| !awaited || !own(id));
+            let gates = gates.filter(|_| !awaited);
             let gate = gates.min_by_key(|id| (own(id), self.end_or_never(*id), *id));
             if let Some(id) = gate {
                 spare.retain(|&other| other != id);
