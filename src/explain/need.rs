@@ -44,10 +44,12 @@ pub fn need(need: &Need, now: Millis, context: &Context<'_>) -> (String, Vec<Str
             let kinds = kinds.into_iter().filter(|&(count, _)| count > 0);
             let kinds: Vec<String> =
                 kinds.map(|(count, kind)| counted(count, kind, &format!("{kind}s"))).collect();
-            let least = if *at_least { "at least " } else { "" };
-            let first = words.pod(*first);
-            let kinds = kinds.join(" and ");
-            (format!("After that {least}{kinds} must start and end, {first} first."), Vec::new())
+            let (first, kinds) = (words.pod(*first), kinds.join(" and "));
+            let told = match at_least {
+                true => format!("After that at least {kinds} must start, {first} first."),
+                false => format!("After that {kinds} must start and end, {first} first."),
+            };
+            (told, Vec::new())
         }
     }
 }

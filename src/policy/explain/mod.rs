@@ -6,6 +6,7 @@
 //! itself forward (`course.rs`), and `needs.rs` says what the list of it promises.
 
 mod changes;
+mod choice;
 mod course;
 mod needs;
 

@@ -15,7 +15,7 @@
 //!
 //! [`Change`]: super::Change
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +25,10 @@ use crate::policy::{Credit, GpuSet, Holding, Kind, Node, Stage};
 
 /// Rounds that are told one by one; of more the first, and the rest is counted.
 const ROUNDS_MAX: usize = 6;
+/// Nodes whose holders are told node by node.
+const NODES_TOLD: usize = 2;
 /// Of more rounds than that, so many are told.
 const ROUNDS_TOLD: usize = 4;
-/// Jobs of which it is tried whether their end would do as well.
-const TRIED_MAX: usize = 64;
 
 /// Something that must happen before a job can start.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
@@ -80,7 +80,8 @@ pub enum Need {
         /// How many more there are.
         more: u32,
     },
-    /// After the rounds that are told, so many more jobs must start and end.
+    /// After the rounds that are told, so many more jobs must start and end; or at least start, where
+    /// they could not be counted to the end.
     Rounds {
         /// Larges.
         larges: u32,
@@ -141,8 +142,8 @@ pub enum Unfit {
 
 /// Jobs that end in a play, told together.
 enum Group {
-    /// They hold GPUs of one node from the first.
-    There(NodeId, Vec<JobId>),
+    /// They hold GPUs from the first: of one node, or, where it is many, wherever.
+    There(Option<NodeId>, Vec<JobId>),
     /// They start on the way: one large, or smalls with no large between them.
     Then(Vec<Start>),
 }
@@ -184,8 +185,8 @@ impl Pool {
         }
         let groups = self.groups(&play);
         if play.cut || groups.len() > ROUNDS_MAX {
-            needs.extend(groups.iter().take(ROUNDS_TOLD).map(|group| self.all_of(group, &play)));
-            needs.extend(rounds(&groups[ROUNDS_TOLD.min(groups.len())..], &play));
+            needs.extend(groups.iter().take(ROUNDS_TOLD).map(|group| self.all_of(group)));
+            needs.extend(self.rounds(job, &groups[ROUNDS_TOLD.min(groups.len())..], &play));
         } else {
             needs.extend(self.told_in_full(&mut course, job, &play, &groups));
         }
@@ -228,8 +229,13 @@ impl Pool {
                 _ => then.push(vec![*start]),
             }
         }
-        let there = there.into_iter().map(|(node, jobs)| Group::There(node, jobs));
-        there.chain(then.into_iter().map(Group::Then)).collect()
+        let there: Vec<Group> = if there.len() > NODES_TOLD {
+            let jobs = there.into_iter().flat_map(|(_, jobs)| jobs).collect();
+            vec![Group::There(None, jobs)]
+        } else {
+            there.into_iter().map(|(node, jobs)| Group::There(Some(node), jobs)).collect()
+        };
+        there.into_iter().chain(then.into_iter().map(Group::Then)).collect()
     }
 
     /// Every group, the last one with whoever would do as well, and who starts on the way.
@@ -246,21 +252,18 @@ impl Pool {
             (jobs, from)
         };
         let (jobs, from) = one_of_them(if only_there { 0 } else { groups.len() - 1 });
-        let choice = self.choice(course, play, &jobs, groups.last());
-        let mut needs: Vec<Need> =
-            groups[..from].iter().map(|group| self.all_of(group, play)).collect();
+        let choice = self.choice(course, job, play, &jobs);
+        let mut needs: Vec<Need> = groups[..from].iter().map(|group| self.all_of(group)).collect();
         let enough = Enough::Any(count(jobs.len()));
         let named: BTreeSet<JobId> = play.ended.iter().chain(&choice.tried).copied().collect();
-        needs.extend(self.starts_before(job, play, &named));
+        needs.extend(self.starts_before(job, play, &named, &choice.always));
         match (groups.last(), choice.tried.is_empty()) {
             (None, _) => {}
             (Some(_), true) => {
-                needs.extend(groups[from..].iter().map(|group| self.all_of(group, play)));
+                needs.extend(groups[from..].iter().map(|group| self.all_of(group)));
             }
             (Some(Group::There(..)), false) => {
-                let all = jobs.iter().chain(&choice.tried);
-                let held = all.filter_map(|&job| Some((job, self.node_of(job)?)));
-                let mut holders = self.holders(held);
+                let mut holders = self.holders(jobs.iter().chain(&choice.tried));
                 holders.more += choice.alike;
                 needs.push(Need::Ends { node: None, holders, enough });
             }
@@ -273,28 +276,34 @@ impl Pool {
         needs
     }
 
-    fn all_of(&self, group: &Group, play: &Play) -> Need {
+    fn all_of(&self, group: &Group) -> Need {
         match group {
             Group::Then(starts) => runs(starts, Enough::All),
             Group::There(node, jobs) => {
-                let everybody = self
-                    .nodes
-                    .get(node)
-                    .is_some_and(|state| state.holdings.keys().all(|job| play.ended.contains(job)));
-                let holders = self.holders(jobs.iter().map(|&job| (job, *node)));
-                Need::Ends { node: everybody.then_some(*node), holders, enough: Enough::All }
+                let everybody = |node: &NodeId| {
+                    self.nodes.get(node).is_some_and(|state| state.holdings.len() == jobs.len())
+                };
+                let node = node.filter(everybody);
+                Need::Ends { node, holders: self.holders(jobs), enough: Enough::All }
             }
         }
     }
 
     /// Of the job's queue, those before it that start on the way without having to end.
-    fn starts_before(&self, job: &Job, play: &Play, named: &BTreeSet<JobId>) -> Option<Need> {
+    fn starts_before(
+        &self,
+        job: &Job,
+        play: &Play,
+        named: &BTreeSet<JobId>,
+        always: &BTreeSet<JobId>,
+    ) -> Option<Need> {
         let own = play.started.last().map_or(0, |start| start.step);
         let before = |start: &&Start| {
             let key = self.waiting.get(&start.job).map(|waiting| waiting.job.queue_key());
             let ahead = key.is_some_and(|key| key < job.queue_key());
             let beside = start.shape.is_small() == job.shape.is_small();
-            start.step < own && ahead && beside && !named.contains(&start.job)
+            let told = !named.contains(&start.job) && always.contains(&start.job);
+            start.step < own && ahead && beside && told
         };
         let jobs: Vec<JobId> = play.started.iter().filter(before).map(|start| start.job).collect();
         let more = count(jobs.len().saturating_sub(NAMED_MAX));
@@ -302,57 +311,24 @@ impl Pool {
         (!jobs.is_empty()).then_some(Need::Starts { jobs, more })
     }
 
-    /// Whose ends would do as well as those of `jobs`, so that any as many of them are enough.
-    fn choice(
-        &self,
-        course: &mut Course,
-        play: &Play,
-        jobs: &[JobId],
-        last: Option<&Group>,
-    ) -> Choice {
-        let set = play.set();
-        let mut others: Vec<JobId> = match last {
-            Some(Group::There(..)) => {
-                let held = self.nodes.values().flat_map(|node| &node.holdings);
-                let mut held: Vec<(Millis, JobId)> = held
-                    .filter(|(job, _)| !set.contains(job))
-                    .map(|(&job, holding)| (holding.latest_end.unwrap_or(Millis(u64::MAX)), job))
-                    .collect();
-                held.sort_unstable();
-                held.into_iter().map(|(_, job)| job).collect()
-            }
-            Some(Group::Then(starts)) if starts.iter().all(|start| start.shape.is_small()) => {
-                let from = play.started.iter().position(|start| start.job == jobs[0]);
-                let after = play.started.iter().skip(from.unwrap_or(0));
-                let beside = after.take_while(|start| start.shape.is_small());
-                beside.map(|start| start.job).filter(|job| !set.contains(job)).collect()
-            }
-            _ => Vec::new(),
-        };
-        // Of those with as many GPUs of one node two stand for all.
-        let mut alike: BTreeMap<(NodeId, u32), Vec<JobId>> = BTreeMap::new();
-        for &job in jobs {
-            let start = play.start_of(job).map(|start| (start.node, self.asked(start.shape)));
-            let held = || Some((self.node_of(job)?, self.holding(job)?.gpus.count()));
-            if let Some(class) = start.or_else(held) {
-                alike.entry(class).or_default().push(job);
-            }
+    /// What is counted and not told.
+    fn rounds(&self, job: &Job, groups: &[Group], play: &Play) -> Option<Need> {
+        let ended = groups.iter().flat_map(|group| match group {
+            Group::Then(starts) => &starts[..],
+            Group::There(..) => &[],
+        });
+        let mut jobs: Vec<(JobId, Shape)> = ended.map(|start| (start.job, start.shape)).collect();
+        if play.cut {
+            let started: BTreeSet<JobId> = play.started.iter().map(|start| start.job).collect();
+            let ahead = self.queue(job.shape).map(|waiting| &waiting.job);
+            let ahead = ahead.take_while(|other| other.id != job.id);
+            let left = ahead.filter(|other| !started.contains(&other.id));
+            jobs.extend(left.map(|other| (other.id, other.shape)));
         }
-        let alike: Vec<JobId> =
-            alike.into_values().flat_map(|jobs| jobs.into_iter().take(2)).collect();
-        let own = play.started.last().map(|start| start.job);
-        others.retain(|&job| Some(job) != own);
-        let beyond = others.split_off(others.len().min(TRIED_MAX));
-        let tried: Vec<JobId> = others
-            .iter()
-            .copied()
-            .filter(|&other| course.does_as_well(&set, &alike, other))
-            .collect();
-        // Of a large pool only those that end soonest are tried; the others are taken to be like
-        // them if they all do.
-        let all = course.has_time() && tried.len() == others.len();
-        let alike = if all { count(beyond.len()) } else { 0 };
-        Choice { tried, alike }
+        let larges = jobs.iter().filter(|(_, shape)| *shape == Shape::Large).count();
+        let (larges, smalls) = (count(larges), count(jobs.len() - larges));
+        let first = jobs.first()?.0;
+        Some(Need::Rounds { larges, smalls, first, at_least: play.cut })
     }
 
     fn needs_fit(&self, job: &Job) -> Need {
@@ -386,48 +362,19 @@ impl Pool {
     /// Everybody who holds GPUs of a node.
     pub(super) fn holders_of(&self, node: NodeId) -> Holders {
         let holdings = self.nodes.get(&node).map(|state| state.holdings.keys());
-        self.holders(holdings.into_iter().flatten().map(|&job| (job, node)))
+        self.holders(holdings.into_iter().flatten())
     }
 
-    fn holders(&self, jobs: impl Iterator<Item = (JobId, NodeId)>) -> Holders {
-        let holder = |(job, node): (JobId, NodeId)| {
-            let holding = self.nodes.get(&node)?.holdings.get(&job)?;
-            let Holding { gpus, stage, latest_end, .. } = *holding;
-            Some(Holder { job, node, gpus, stage, latest_end })
+    fn holders<'a>(&self, jobs: impl IntoIterator<Item = &'a JobId>) -> Holders {
+        let holder = |&job: &JobId| {
+            let Holding { gpus, stage, latest_end, .. } = *self.holding(job)?;
+            Some(Holder { job, node: self.node_of(job)?, gpus, stage, latest_end })
         };
-        let mut named: Vec<Holder> = jobs.filter_map(holder).collect();
+        let mut named: Vec<Holder> = jobs.into_iter().filter_map(holder).collect();
         named.sort_unstable_by_key(|h| (h.latest_end.unwrap_or(Millis(u64::MAX)), h.job));
         let more = count(named.len().saturating_sub(NAMED_MAX));
         named.truncate(NAMED_MAX);
         Holders { named, more }
-    }
-}
-
-/// Whose end would do as well as another's.
-struct Choice {
-    tried: Vec<JobId>,
-    /// How many more are taken to be like those.
-    alike: u32,
-}
-
-impl Course {
-    /// Whether the end of `other` may stand for that of any of `jobs`, no more and no less, where
-    /// `alike` are so many of them that the others are as one of these.
-    fn does_as_well(&mut self, set: &BTreeSet<JobId>, alike: &[JobId], other: JobId) -> bool {
-        let instead = |out: &[JobId]| {
-            let mut set = set.clone();
-            set.retain(|job| !out.contains(job));
-            set.insert(other);
-            set
-        };
-        let enough = alike.iter().all(|&job| self.has_time() && self.with(&instead(&[job])).starts);
-        // With one fewer of any that are listed it must not be enough.
-        enough
-            && alike.iter().all(|&job| {
-                set.iter().filter(|&&left_out| left_out != job).all(|&left_out| {
-                    self.has_time() && !self.with(&instead(&[job, left_out])).starts
-                })
-            })
     }
 }
 
@@ -449,18 +396,6 @@ fn runs(starts: &[Start], enough: Enough) -> Need {
     }
 }
 
-fn rounds(groups: &[Group], play: &Play) -> Option<Need> {
-    let starts = groups.iter().flat_map(|group| match group {
-        Group::Then(starts) => &starts[..],
-        Group::There(..) => &[],
-    });
-    let all = starts.clone().count();
-    let larges = starts.clone().filter(|start| start.shape == Shape::Large).count();
-    let first = starts.clone().next()?.job;
-    let (larges, smalls) = (count(larges), count(all - larges));
-    Some(Need::Rounds { larges, smalls, first, at_least: play.cut })
-}
-
-fn count(number: usize) -> u32 {
+pub(super) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
