@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use sluice::policy::{
-    Config, Decision, Enough, Fits, Gap, GpuSet, Input, Job, JobId, Millis, Need, NodeId, NodeSpec,
-    Outcome, Pool, Shape, Stage, Standing, TenantId, Wait, Waits,
+    Config, Decision, Enough, Gap, Input, JobId, Millis, Need, Outcome, Pool, Shape, Stage,
+    Standing, Wait, Waits,
 };
 
 use super::machine::Machine;
@@ -287,76 +287,6 @@ proptest! {
             machine.pass(seconds * 1_000);
             machine.play(&transitions);
             check_one(&machine.pool, Millis(machine.now), 30, &mut random, &mut seen);
-        }
-    }
-}
-
-/// A pool of so many nodes in which every GPU is held, and so many smalls and larges wait.
-fn large_pool(nodes: u32, smalls: u64, larges: u64) -> Pool {
-    let config = Config { backfill: true, ..super::timeline::limits(3_600, 7_200) };
-    let mut pool = Pool::new(config).unwrap();
-    let gpus = GpuSet::first(8);
-    let spec = NodeSpec { gpus, healthy: gpus, schedulable: true };
-    let appear = |n| Input::NodeChanged { node: NodeId(n), spec };
-    pool.step((0..nodes).map(appear).collect(), Millis(0));
-    let queued = |id: u64, shape: Shape, at: u64| {
-        let limit = Some(Millis::from_secs(1_800 + id * 7 % 1_800));
-        let (id, created, tenant) = (JobId(id), Millis(at), TenantId(0));
-        Input::Queued(Box::new(Job {
-            id,
-            shape,
-            priority: 0,
-            created,
-            limit,
-            tenant,
-            fits: Fits::Any,
-        }))
-    };
-    let held = u64::from(nodes) * 8;
-    pool.step((1..=held).map(|id| queued(id, Shape::Small, 0)).collect(), Millis(0));
-    let smalls = (held + 1..=held + smalls).map(|id| queued(id, Shape::Small, 1_000));
-    let larges = (1..=larges).map(|id| queued(1_000_000 + id, Shape::Large, 1_000));
-    pool.step(smalls.chain(larges).collect(), Millis(1_000));
-    pool
-}
-
-/// What a question costs in a large pool: told in docs/records.md.
-#[test]
-#[ignore = "a measurement"]
-fn what_a_question_costs() {
-    for (nodes, smalls, larges) in
-        [(10, 100, 0), (10, 100, 10), (100, 1_000, 100), (1_000, 10_000, 100)]
-    {
-        let pool = large_pool(nodes, smalls, larges);
-        let all = waiting(&pool);
-        for job in [
-            all[0],
-            all[all.len() / 2],
-            all[usize::try_from(smalls).unwrap() - 1],
-            all[all.len() - 1],
-        ] {
-            let before = std::time::Instant::now();
-            let Standing::Waits(waits) = pool.explain(job, Millis(1_000)).unwrap().standing else {
-                panic!("it waits")
-            };
-            let took = before.elapsed();
-            let needs: Vec<String> = waits
-                .needs
-                .iter()
-                .map(|need| match need {
-                    Need::Ends { holders, enough, .. } => {
-                        format!("Ends {} {enough:?}", holders.named.len() + holders.more as usize)
-                    }
-                    Need::Runs { jobs, more, enough, .. } => {
-                        format!("Runs {} {enough:?}", jobs.len() + *more as usize)
-                    }
-                    Need::Starts { jobs, more } => {
-                        format!("Starts {}", jobs.len() + *more as usize)
-                    }
-                    other => format!("{other:?}"),
-                })
-                .collect();
-            println!("{nodes} nodes, place {} of {}: {took:?} {needs:?}", waits.place, waits.of);
         }
     }
 }

@@ -83,7 +83,7 @@ impl Told {
             self.timeline.play(line);
             let (inputs, decided) = self.timeline.last.clone();
             let now = self.timeline.now;
-            let later = self.promises.note(&self.timeline.pool, &inputs, &decided, now);
+            let later = self.promises.note(&self.timeline.decided, &inputs, &decided, now);
             let seconds = |at: Millis| at.0 / 1_000;
             moved.extend(later.iter().map(|m| (seconds(m.from), m.to.map(seconds), m.cause)));
         }

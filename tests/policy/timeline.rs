@@ -41,6 +41,8 @@ pub(crate) struct Timeline {
     pub(crate) now: Millis,
     /// What the last line told the pool, and what was decided.
     pub(crate) last: (Vec<Input>, Vec<Decision>),
+    /// The pool as it was then, before whoever was admitted was bound.
+    pub(crate) decided: Pool,
     names: BTreeMap<String, JobId>,
     recorder: Recorder,
     pub(crate) promises: Promises,
@@ -73,6 +75,7 @@ impl Timeline {
         let appear = |n| Input::NodeChanged { node: NodeId(n), spec };
         assert_eq!(pool.step((0..nodes).map(appear).collect(), Millis(0)), []);
         Self {
+            decided: pool.clone(),
             pool,
             now: Millis(0),
             last: (Vec::new(), Vec::new()),
@@ -102,6 +105,7 @@ impl Timeline {
             let expected: Vec<&str> =
                 expected.split(';').map(str::trim).filter(|e| !e.is_empty()).collect();
             assert_eq!(self.render(&decided), expected, "at {line}");
+            self.decided = self.pool.clone();
             self.start_admitted(&decided);
             self.last = (inputs, decided);
         }
