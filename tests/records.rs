@@ -85,7 +85,7 @@ fn a_pod_is_explained_at_any_moment_of_the_records() {
         lines,
         [
             "team/B (whole-node-large in pool default) waits: Behind.",
-            "1 pod of this shape is served first; next is team/A.",
+            "1 pod of this shape stands before it; team/A goes first.",
             "It is number 2 of 2 whole-node pods that wait. It was created at 1970-01-01 00:00:01 \
              UTC.",
         ]

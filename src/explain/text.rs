@@ -45,9 +45,9 @@ fn waiting(
     }
     if let Some(at) = waits.foreseen.filter(|&at| Some(at) != waits.bound.latest_start) {
         let at = context.words.at(at);
-        lines.push(format!(
-            "If that takes as long as it may and nothing else arrives, it starts at {at}."
-        ));
+        let only_time = waits.needs.iter().all(|need| matches!(need, Need::Time { .. }));
+        let long = if only_time { "" } else { "that takes as long as it may and " };
+        lines.push(format!("If {long}nothing else arrives, it starts at {at}."));
     }
     let told = wait::bound(waits.bound, explanation.now, &context.words);
     lines.push(match (waits.bound.latest_start, told) {

@@ -27,8 +27,8 @@ pub fn rule(
         Wait::Quota { .. } | Wait::QuotaTurn { .. } => quota(&waits.wait, shape, context),
         Wait::NoNodeFits(why) => no_fit(*why, shape, context),
         Wait::Behind { ahead, first } => format!(
-            "{} served first; next is {}.",
-            counted(*ahead, "pod of this shape is", "pods of this shape are"),
+            "{} before it; {} goes first.",
+            counted(*ahead, "pod of this shape stands", "pods of this shape stand"),
             words.pod(*first)
         ),
         Wait::Draining { node, latest_end, .. } => format!(

@@ -122,7 +122,7 @@ fn json_names_the_very_pods_and_their_latest_ends() {
     let expected = serde_json::json!({
         "version": 2, "pod": "team/B", "pool": "default", "now_ms": 1_000,
         "shape": "whole-node-large", "gpus": 8, "reason": "Behind",
-        "message": "1 pod of this shape is served first; next is team/A.",
+        "message": "1 pod of this shape stands before it; team/A goes first.",
         "waits": {
             "place": 2, "of": 2, "created_ms": 1_000,
             "first": [

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use sluice::policy::{
-    Config, Decision, Enough, Gap, Input, JobId, Millis, Need, Outcome, Pool, Shape, Stage,
-    Standing, Wait, Waits,
+    Config, Decision, Enough, Gap, Input, JobId, Millis, Need, Outcome, Pool, Shape, Stage, Wait,
+    Waits,
 };
 
 use super::machine::Machine;
@@ -146,9 +146,28 @@ struct Seen {
     too_many: u32,
 }
 
-fn check(pool: &Pool, now: Millis, job: JobId, random: &mut Random, seen: &mut Seen) {
-    let Some(explanation) = pool.explain(job, now) else { return };
-    let Standing::Waits(waits) = &explanation.standing else { return };
+/// Checks what can be said of a job that waits; returns when it is foreseen to start.
+fn check(
+    pool: &Pool,
+    now: Millis,
+    job: JobId,
+    random: &mut Random,
+    seen: &mut Seen,
+) -> Option<Millis> {
+    let explanation = pool.explain(job, now)?;
+    let waits = explanation.waits()?;
+    check_waits(pool, now, job, waits, random, seen);
+    waits.foreseen
+}
+
+fn check_waits(
+    pool: &Pool,
+    now: Millis,
+    job: JobId,
+    waits: &Waits,
+    random: &mut Random,
+    seen: &mut Seen,
+) {
     let told = format!("{job} at {now}: {waits:#?}\n{:#?}", pool.nodes());
     match waits.wait {
         Wait::NodesHeld { exclusive } => assert!(exclusive > 0, "{told}"),
@@ -229,20 +248,33 @@ fn waiting(pool: &Pool) -> Vec<JobId> {
     queues.map(|waiting| waiting.job.id).collect()
 }
 
-fn check_one(pool: &Pool, now: Millis, often: u32, random: &mut Random, seen: &mut Seen) {
+/// Now and then checks one of those that wait.
+fn check_one(
+    pool: &Pool,
+    now: Millis,
+    often: u32,
+    random: &mut Random,
+    seen: &mut Seen,
+) -> Option<(JobId, Millis)> {
     let waiting = waiting(pool);
-    if !waiting.is_empty() && random.chance(often) {
-        let which = random.below(u32::try_from(waiting.len()).unwrap());
-        check(pool, now, waiting[usize::try_from(which).unwrap()], random, seen);
+    if waiting.is_empty() || !random.chance(often) {
+        return None;
     }
+    let which = random.below(u32::try_from(waiting.len()).unwrap());
+    let job = waiting[usize::try_from(which).unwrap()];
+    Some((job, check(pool, now, job, random, seen)?))
 }
 
 fn search(seeds: std::ops::Range<u64>, often: u32, faults: bool) -> Seen {
     let mut seen = Seen::default();
     for seed in seeds {
         let mut random = Random::new(seed + 1);
-        visit(&setup(seed, faults), seed, |pool, now| {
-            check_one(pool, now, often, &mut random, &mut seen);
+        visit(&setup(seed, faults), seed, |pool, promises, now| {
+            let Some(told) = check_one(pool, now, often, &mut random, &mut seen) else { return };
+            let (job, foreseen) = told;
+            let promised = promises.bound(job).and_then(|bound| bound.latest_start);
+            let kept = promised.is_none_or(|promised| foreseen <= promised);
+            assert!(kept || faults, "seed {seed}: {job} was told {promised:?}, not {foreseen}");
         });
     }
     seen

@@ -132,12 +132,12 @@ pub(crate) fn play(setup: &Setup, seed: u64) -> (Vec<Waited>, Vec<BoundMoved>) {
     (std::mem::take(&mut world.waited), moved)
 }
 
-/// Shows a pool as it is after each event of a world.
-pub(crate) fn visit(setup: &Setup, seed: u64, mut look: impl FnMut(&Pool, Millis)) {
+/// Shows a pool as it is after each event of a world, and what was told by then.
+pub(crate) fn visit(setup: &Setup, seed: u64, mut look: impl FnMut(&Pool, &Promises, Millis)) {
     let mut world = World::new(setup, seed);
     for _ in 0..setup.events {
         world.event();
-        look(&world.pool, Millis(world.now));
+        look(&world.pool, &world.promises, Millis(world.now));
     }
 }
 
