@@ -100,7 +100,7 @@ impl View {
     pub(super) fn refresh(&mut self, stores: &Stores, own_namespace: &str, now: Millis) {
         self.refresh_pods(stores, own_namespace);
         self.refresh_nodes(stores);
-        self.refresh_ledgers(stores, now);
+        self.refresh_ledgers(&stores.gpu_nodes.state(), now);
         self.pools = stores
             .pools
             .state()
@@ -136,9 +136,10 @@ impl View {
     pub(super) fn saw_ledger(&mut self, ledger: GpuNode, created: Option<Millis>) {
         let Some(name) = ledger.metadata.name.clone() else { return };
         let version = version(ledger.metadata.resource_version.as_deref());
-        let own =
-            Own { object: Arc::new(ledger), version, until: created.map(|at| at + CREATED_TRUST) };
-        self.own_ledgers.insert(name, own);
+        // One that was written at once after it was created is as new to the watch.
+        let known = self.own_ledgers.get(&name).and_then(|own| own.until);
+        let until = created.map(|at| at + CREATED_TRUST).or(known);
+        self.own_ledgers.insert(name, Own { object: Arc::new(ledger), version, until });
     }
 
     /// What concerns each pool. Nobody knows who holds GPUs of a node whose ledger cannot be read,
@@ -237,13 +238,11 @@ impl View {
         self.node_versions = versions;
     }
 
-    fn refresh_ledgers(&mut self, stores: &Stores, now: Millis) {
-        let mut ledgers: BTreeMap<String, Arc<GpuNode>> = stores
-            .gpu_nodes
-            .state()
-            .into_iter()
-            .filter_map(|ledger| Some((ledger.metadata.name.clone()?, ledger)))
-            .collect();
+    fn refresh_ledgers(&mut self, watched: &[Arc<GpuNode>], now: Millis) {
+        let named =
+            |ledger: &Arc<GpuNode>| Some((ledger.metadata.name.clone()?, Arc::clone(ledger)));
+        let mut ledgers: BTreeMap<String, Arc<GpuNode>> =
+            watched.iter().filter_map(named).collect();
         self.own_ledgers.retain(|name, own| match ledgers.get(name) {
             Some(seen) => version(seen.metadata.resource_version.as_deref()) < own.version,
             None => own.until.is_some_and(|until| now < until),
@@ -252,5 +251,46 @@ impl View {
             ledgers.insert(name.clone(), Arc::clone(&own.object));
         }
         self.ledgers = ledgers;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::GpuNodeSpec;
+
+    fn ledger(version: &str) -> GpuNode {
+        let spec = GpuNodeSpec { pool: "p".to_owned(), node_uid: "u".to_owned() };
+        let mut ledger = GpuNode::new("n", spec);
+        ledger.metadata.resource_version = Some(version.to_owned());
+        ledger
+    }
+
+    fn shown(view: &View) -> Option<&str> {
+        view.ledgers.get("n")?.metadata.resource_version.as_deref()
+    }
+
+    #[test]
+    fn a_ledger_that_the_watch_does_not_know_yet_stays_after_it_was_written() {
+        let (mut view, start) = (View::default(), Millis::from_secs(1));
+        view.saw_ledger(ledger("1"), Some(start));
+        view.saw_ledger(ledger("2"), None);
+        view.refresh_ledgers(&[], start);
+        assert_eq!(shown(&view), Some("2"));
+        view.refresh_ledgers(&[Arc::new(ledger("1"))], start);
+        assert_eq!(shown(&view), Some("2"), "the watch trails");
+        view.refresh_ledgers(&[Arc::new(ledger("3"))], start);
+        assert_eq!(shown(&view), Some("3"));
+        view.refresh_ledgers(&[], start);
+        assert_eq!(shown(&view), None, "it is gone");
+    }
+
+    #[test]
+    fn a_ledger_that_the_watch_never_shows_was_deleted() {
+        let (mut view, start) = (View::default(), Millis::from_secs(1));
+        view.saw_ledger(ledger("1"), Some(start));
+        view.saw_ledger(ledger("2"), None);
+        view.refresh_ledgers(&[], start + CREATED_TRUST);
+        assert_eq!(shown(&view), None);
     }
 }
