@@ -9,6 +9,8 @@ use crate::policy::Fits;
 
 /// Jobs of which it is tried whether their end would do as well.
 const TRIED_MAX: usize = 64;
+/// Of the needed ones, for how many each of those is tried.
+const ALIKE_MAX: usize = 8;
 /// Jobs of which every choice may be tried.
 const CHOSEN_MAX: usize = 20;
 /// Plays in which that is done.
@@ -36,11 +38,18 @@ impl Pool {
         let set = play.set();
         let mut others = self.comparable(target, play, jobs, &set);
         let beyond = others.split_off(others.len().min(TRIED_MAX));
+        let even = jobs.len() == 1 || self.is_even(target);
+        if !even && jobs.len() >= CHOSEN_MAX {
+            others.clear();
+        }
         let alike = self.two_of_each(play, jobs);
+        // Of one that is needed it is tried whether the rest is needed beside each other; of more
+        // each choice is, or each is like any other.
+        let rest: Vec<JobId> =
+            if jobs.len() == 1 { set.iter().copied().collect() } else { alike.clone() };
         let mut always: BTreeSet<JobId> = play.started.iter().map(|start| start.job).collect();
         let mut tried = others.clone();
-        tried.retain(|&other| course.does_as_well(&set, &alike, other, &mut always));
-        let even = jobs.len() == 1 || self.is_even(target);
+        tried.retain(|&other| course.does_as_well(&set, (&alike, &rest), other, &mut always));
         if !tried.is_empty() && !even && !course.any_choice_does(&set, jobs, &tried, &mut always) {
             tried.clear();
         }
@@ -83,7 +92,7 @@ impl Pool {
         beside.filter(|job| !set.contains(job) && *job != target.id).collect()
     }
 
-    /// Of those with as many GPUs of one node two stand for all.
+    /// Of those with as many GPUs of one node two stand for all, of nodes a few.
     fn two_of_each(&self, play: &Play, jobs: &[JobId]) -> Vec<JobId> {
         let mut alike: BTreeMap<(NodeId, u32), Vec<JobId>> = BTreeMap::new();
         for &job in jobs {
@@ -93,7 +102,7 @@ impl Pool {
                 alike.entry(class).or_default().push(job);
             }
         }
-        alike.into_values().flat_map(|jobs| jobs.into_iter().take(2)).collect()
+        alike.into_values().flat_map(|jobs| jobs.into_iter().take(2)).take(ALIKE_MAX).collect()
     }
 
     /// Whether each GPU that comes free starts the next of the queue, up to a job of it: no large
@@ -107,11 +116,12 @@ impl Pool {
 }
 
 impl Course {
-    /// Whether the end of `other` may stand for that of any of `jobs`, no more and no less.
+    /// Whether the end of `other` may stand for that of any of `jobs`, no more and no less: where one
+    /// of `rest` is left out too it does not.
     fn does_as_well(
         &mut self,
         set: &BTreeSet<JobId>,
-        jobs: &[JobId],
+        (jobs, rest): (&[JobId], &[JobId]),
         other: JobId,
         always: &mut BTreeSet<JobId>,
     ) -> bool {
@@ -122,10 +132,9 @@ impl Course {
             set
         };
         let enough = jobs.iter().all(|&job| self.is_enough(&instead(&[job]), always));
-        // With one fewer of any that are listed it must not be enough.
         enough
             && jobs.iter().all(|&job| {
-                set.iter()
+                rest.iter()
                     .filter(|&&left_out| left_out != job)
                     .all(|&left_out| self.is_too_few(&instead(&[job, left_out])))
             })
