@@ -328,6 +328,8 @@ fn each_property_can_fail() {
     caught(Mutant::LargesFirst, of::SMALL_BOUND, timed(1, 4));
     caught(Mutant::LargesFirst, of::LARGES_PASSED, timed(1, 3));
     caught(Mutant::SmallsFirst, of::LARGE_BOUND, timed(4, 1));
+    let kept_open = Setup::timed(2, 2, (5, 1), (1, 1)).configured(keep);
+    caught(Mutant::SmallsFirst, of::LARGE_BOUND, kept_open);
     caught(Mutant::RenewsWave, of::WAVES_PASSED, timed(4, 2));
     caught(Mutant::MissesRelease, of::OVER, plain());
     caught(Mutant::Misreports, of::SOUND, plain().slow());
