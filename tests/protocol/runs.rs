@@ -1,0 +1,214 @@
+//! The runs: what is explored, how many states there are, and which wrong protocols are caught.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
+
+use super::Protocol;
+use super::mutants::Mutant;
+use super::properties::{self as of, Wanted};
+use super::state::Troubles;
+use super::walk::walk;
+
+/// Threads of the checker: the long runs are meant for a machine of two cores.
+const THREADS: usize = 2;
+
+/// What is explored, and how many different states it has.
+struct Run {
+    name: &'static str,
+    protocol: Protocol,
+    states: usize,
+}
+
+fn run(name: &'static str, states: usize, protocol: Protocol) -> Run {
+    Run { name, protocol, states }
+}
+
+/// Explores each run whole: no counterexample, every wanted state reached, every history with an
+/// end, and as many states as are written down. All figures are said, and all that differ before
+/// the first one fails.
+#[expect(clippy::disallowed_methods, reason = "how long a run took is told, never judged")]
+fn explore(runs: Vec<Run>) {
+    let mut differ = Vec::new();
+    for Run { name, protocol, states } in runs {
+        let start = Instant::now();
+        let checker = protocol.checker().threads(THREADS).spawn_dfs().join();
+        let found = checker.unique_state_count();
+        let steps = checker.state_count();
+        for property in checker.model().properties() {
+            let wanted = property.expectation == Expectation::Sometimes;
+            match checker.discovery(property.name) {
+                Some(path) if !wanted => {
+                    say(&format!("{name}: counterexample to: {}", property.name));
+                    for (state, step) in path.into_vec() {
+                        say(&format!("  {state:?}\n    then {step:?}"));
+                    }
+                }
+                None if wanted => say(&format!("{name}: never reached: {}", property.name)),
+                _ => {}
+            }
+        }
+        checker.assert_properties();
+        let walked = walk(checker.model());
+        let circling = walked.circling;
+        say(&format!(
+            "{name}: {found} states, {steps} steps, {circling} circling, {:?}",
+            start.elapsed()
+        ));
+        assert!(
+            walked.endless.is_empty(),
+            "{name}: histories without an end: {:?}",
+            walked.endless
+        );
+        assert_eq!(walked.states, found, "{name}: both ways of counting agree");
+        if found != states {
+            differ.push(format!("{name}: {found} states, not {states}"));
+        }
+    }
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
+
+/// What a run found is its result, to be read with `--nocapture`.
+#[expect(clippy::print_stderr, reason = "a report to whoever runs the long checks")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+const NONE: Troubles = Troubles {
+    losses: 0,
+    crashes: 0,
+    pauses: 0,
+    usurpers: 0,
+    rivals: 0,
+    deletions: 0,
+    forced: 0,
+    refusals: 0,
+    sleepers: 0,
+    ticks: 0,
+};
+const LOSS: Troubles = Troubles { losses: 1, ..NONE };
+const CRASH: Troubles = Troubles { crashes: 1, ..NONE };
+const PAUSE: Troubles = Troubles { pauses: 1, ..NONE };
+const DELETION: Troubles = Troubles { deletions: 1, ..NONE };
+const FORCED: Troubles = Troubles { forced: 1, ..NONE };
+const REFUSAL: Troubles = Troubles { refusals: 1, ..NONE };
+const TICK: Troubles = Troubles { ticks: 1, ..NONE };
+
+fn with(nodes: usize, pods: &str, troubles: Troubles) -> Protocol {
+    Protocol::new(nodes, pods, troubles)
+}
+
+/// A small, where states count as different by what happened before.
+fn small(troubles: Troubles, wanted: &[Wanted]) -> Protocol {
+    with(1, "s", troubles).reaching(wanted)
+}
+
+#[test]
+fn short_runs() {
+    let sleeping = Troubles { sleepers: 1, ticks: 1, ..NONE };
+    let lost = [of::LOST_DONE, of::LOST_UNDONE, of::LATE_BINDING, of::RENEWED];
+    let crashed = [of::TAKEOVER, of::OLD_REFUSED, of::CONFLICT, of::STARTED_OVER];
+    let refused = [of::GIVEN_BACK, of::NOT_GIVEN_BACK, of::TAKEN_BACK, of::STALE_BIND];
+    let again = [of::GIVEN_BACK, of::NAMESAKE];
+    explore(vec![
+        run("1x2: a small and a large", 303, with(1, "sL", NONE)),
+        run("1x2: a small, a lost answer", 271, small(LOSS, &lost)),
+        run("1x2: a small, a crash", 750, small(CRASH, &crashed)),
+        run("1x2: a small, a refusal", 235, small(REFUSAL, &refused)),
+        run("1x2: a small, deleted by force", 54, small(FORCED, &[of::VANISHED])),
+        run("1x2: a small, a claim after its time", 1_047, small(sleeping, &[of::LATE_CLAIM])),
+        run("1x2: a name again", 901, with(1, "sr", DELETION).reaching(&again)),
+        run("2x2: a small, a lost answer", 191, with(2, "s", LOSS)),
+    ]);
+}
+
+#[test]
+#[ignore = "minutes; see docs/model-checking.md"]
+fn long_runs_with_leaders() {
+    let small = |troubles| with(1, "s", troubles);
+    let awake = [of::AWAKENED, of::TWO_LEAD, of::OLD_REFUSED];
+    let dropped = Troubles { losses: 1, crashes: 1, ..NONE };
+    explore(vec![
+        run("1x2: two smalls", 1_070, with(1, "ss", NONE)),
+        run("2x2: a small and a large", 1_689, with(2, "sL", NONE)),
+        run("1x2: a small and a large, all writes", 428, with(1, "sL", NONE).with_all_writes()),
+        run("1x2: a small and a large, a lost answer", 2_600, with(1, "sL", LOSS)),
+        run("1x2: two smalls, a lost answer", 12_768, with(1, "ss", LOSS)),
+        run("1x2: a small and a large, a crash", 7_366, with(1, "sL", CRASH)),
+        run("1x2: the same without numbers", 28_393, with(1, "sL", CRASH).unnumbered()),
+        run("1x2: a small, a lost answer and a crash", 1_937, small(dropped)),
+        run("1x2: a leader that wakes", 4_504, small(PAUSE).reaching(&awake)),
+        run("2x2: a leader that wakes", 3_044, with(2, "s", PAUSE)),
+    ]);
+}
+
+#[test]
+#[ignore = "minutes; see docs/model-checking.md"]
+fn long_runs_with_bindings() {
+    let small = |troubles| with(1, "s", troubles);
+    let rivals = Troubles { rivals: 1, refusals: 1, crashes: 1, ..NONE };
+    let refused_late = Troubles { losses: 2, refusals: 1, ..NONE };
+    let late = Troubles { losses: 2, ticks: 1, ..NONE };
+    let both = Troubles { rivals: 1, refusals: 1, ..NONE };
+    let slow = Troubles { refusals: 1, ticks: 1, ..NONE };
+    let again = Troubles { losses: 1, deletions: 1, ..NONE };
+    let gone = Troubles { deletions: 1, forced: 1, ..NONE };
+    explore(vec![
+        run("1x2: a small, a rival, a refusal and a crash", 15_680, small(rivals)),
+        run("1x2: a small, two lost answers and a refusal", 7_372, small(refused_late)),
+        run("1x2: a small, two lost answers and time", 18_820, small(late)),
+        run(
+            "1x2: a small and a large, time",
+            10_286,
+            with(1, "sL", TICK).reaching(&[of::LATE_GATE]),
+        ),
+        run("1x2: a small and a large, a rival and a refusal", 10_542, with(1, "sL", both)),
+        run("1x2: a small and a large, a refusal and time", 45_243, with(1, "sL", slow)),
+        run("1x2: a name again, a lost answer", 4_425, with(1, "sr", again)),
+        run("1x2: a small and a large, deleted", 5_254, with(1, "sL", gone)),
+    ]);
+}
+
+/// A spoilt protocol is caught by this property, with the shortest history that shows it.
+#[track_caller]
+fn caught(mutant: Mutant, property: &'static str, protocol: Protocol) {
+    let until = HasDiscoveries::AnyOf(BTreeSet::from([property]));
+    let checker = protocol.spoilt(mutant).checker().finish_when(until).spawn_bfs().join();
+    assert!(checker.discovery(property).is_some(), "{mutant:?} is not caught by: {property}");
+}
+
+#[test]
+fn each_property_can_fail() {
+    let small = |troubles| with(1, "s", troubles);
+    let again = || with(1, "sr", DELETION);
+    let forced = || with(1, "sL", FORCED);
+    caught(Mutant::MissesEnds, of::SERVED, small(NONE));
+    caught(Mutant::PromisesTwice, of::ONCE, with(1, "ss", NONE));
+    caught(Mutant::GivesUp, of::REBUILT, small(NONE));
+    caught(Mutant::UngatesFirst, of::GATE, with(1, "sL", NONE));
+    caught(Mutant::UngatesDrain, of::GATE, with(1, "sL", NONE));
+    caught(Mutant::IgnoresUid, of::CANCELLED, again());
+    caught(Mutant::ClaimsUnseen, of::CLAIMED, small(NONE));
+    caught(Mutant::IgnoresClaims, of::NOT_TAKEN, small(TICK));
+    caught(Mutant::IgnoresClaims, of::KEPT, small(TICK));
+    caught(Mutant::FreesEarly, of::ROOM, forced());
+    caught(Mutant::FreesEarly, of::ALONE, forced());
+    caught(Mutant::ForgetsReservations, of::REBUILT, small(NONE));
+    caught(Mutant::ForgetsGates, of::REBUILT, with(1, "sL", NONE));
+    caught(Mutant::GivesBackOthers, of::KEPT, small(REFUSAL));
+    let endless = walk(&again().spoilt(Mutant::TriesAgain)).endless;
+    assert!(!endless.is_empty(), "what is tried again for ever has no end");
+}
+
+#[test]
+#[ignore = "minutes; see docs/model-checking.md"]
+fn each_rule_of_claims_is_needed() {
+    let small = |troubles| with(1, "s", troubles);
+    let lost = Troubles { losses: 2, ..NONE };
+    caught(Mutant::WritesAnyway, of::CLAIMED, with(1, "ss", NONE));
+    caught(Mutant::GivesBackUnclear, of::CLAIMED, small(lost));
+    caught(Mutant::GivesBackFound, of::CLAIMED, small(Troubles { refusals: 1, ..lost }));
+    caught(Mutant::RenewsNothing, of::CLAIMED, small(Troubles { ticks: 2, ..lost }));
+    caught(Mutant::PostsLate, of::CLAIMED, small(Troubles { sleepers: 1, ticks: 2, ..NONE }));
+}
