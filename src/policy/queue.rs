@@ -257,9 +257,10 @@ impl Pool {
     /// Whether a job's tenant may have its GPUs too.
     ///
     /// Where not everything that a tenant waits for fits in its quota, its own jobs go in order
-    /// whatever they ask for: else its smalls would use up the quota for ever before a large of it,
-    /// as they would use up a node without a gate, or its larges before a small, or either before
-    /// a wide one.
+    /// whatever they ask for and wherever they fit: else its smalls would use up the quota for ever
+    /// before a large of it, as they would use up a node without a gate, or its larges before a
+    /// small, or either before a wide one; and whoever passes one of its own shape, behind a gate or
+    /// on a node that the other does not fit, would take what a gate was closed for.
     pub(super) fn within_quota(&self, job: &Job) -> bool {
         let Some(&most) = self.config.quotas.get(&job.tenant) else { return true };
         let asked = self.asked(job.shape);
@@ -272,13 +273,13 @@ impl Pool {
             .is_some()
     }
 
-    /// Jobs of the same tenant that ask for something else and go before it. One that the quota
-    /// can never hold keeps nothing from the others.
+    /// Jobs of the same tenant that go before it. One that the quota can never hold keeps nothing
+    /// from the others.
     pub(super) fn before_in_quota(&self, job: &Job, most: u32) -> impl Iterator<Item = &Job> {
         [Shape::Small, Shape::Large]
             .into_iter()
             .flat_map(|queue| self.queue_of(queue).ready_before(job.tenant, job.queue_key()))
-            .filter(move |&(shape, _)| shape != job.shape && self.asked(shape) <= most)
+            .filter(move |&(shape, _)| self.asked(shape) <= most)
             .filter_map(|(_, key)| self.at(key))
             .filter(|earlier| self.could_fit(earlier))
     }

@@ -34,7 +34,7 @@ pub enum Wait {
     QuotaTurn {
         /// The tenant.
         tenant: TenantId,
-        /// The first of its jobs, of those that ask for something else, that goes before.
+        /// The first of its jobs, which goes before.
         earlier: JobId,
     },
     /// No node of the pool can take it as things are; it closes no gate.

@@ -1,6 +1,8 @@
 //! What a waiting job was told holds, and becomes later only for a stated cause.
 
-use sluice::policy::{Cause, Config, Millis, NodeId, Promises, UnreserveReason};
+use sluice::policy::{
+    Basis, Bound, Cause, Config, Millis, NodeId, Promises, Standing, UnreserveReason,
+};
 
 use super::timeline::{Timeline, limits, play as play_table};
 use super::worlds::{Random, Setup, play, unexplained};
@@ -402,4 +404,31 @@ fn no_gate_of_a_later_large_stays_closed_where_an_earlier_one_waits_for_an_open_
          3 | small t on=n0 limit=10         |
          4 | done X | n0 owes Wave; t waves to n0; n0 waves 1 before B; n0 opens NotNeeded",
     );
+}
+
+#[test]
+fn an_explanation_tells_what_was_told_before() {
+    let mut told = Told::new(&limits(10, 50), 1);
+    told.play(
+        "0 | small r1..r8 limit=10 | r1..r8 to n0
+         1 | large A limit=50      | n0 drains for A until 10",
+    );
+    let a = told.timeline.id("A");
+    let said = |timeline: &Timeline| {
+        let explanation = timeline.pool.explain(a, timeline.now).unwrap();
+        let Standing::Waits(waits) = explanation.standing else { panic!("A waits") };
+        *waits
+    };
+    let earlier = Bound { latest_start: Some(Millis::from_secs(9)), basis: Basis::Place(1) };
+    let mut waits = said(&told.timeline);
+    assert_eq!(Some(waits.bound), told.promises.bound(a));
+    waits.promised(earlier);
+    assert_eq!(waits.bound, earlier);
+    // Whoever has outlasted its limit is named all the same.
+    told.play("10.001 | tick | n0 overdue for A by r1 r2 r3 r4 r5 r6 r7 r8");
+    let mut waits = said(&told.timeline);
+    let outlasted = waits.bound.basis;
+    assert!(matches!(outlasted, Basis::Outlasted(_)));
+    waits.promised(earlier);
+    assert_eq!(waits.bound, Bound { basis: outlasted, ..earlier });
 }

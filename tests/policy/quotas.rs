@@ -82,3 +82,34 @@ fn a_gate_does_not_close_for_a_large_that_earlier_smalls_of_its_tenant_put_off()
 fn a_large_that_its_quota_never_allows_keeps_nothing_from_its_tenant() {
     play(&quota(4), 1, "0 | large A tenant=7; small a1..a5 created=1 tenant=7 | a1..a4 to n0");
 }
+
+#[test]
+fn who_passes_its_own_tenants_jobs_takes_no_quota_from_a_large_that_a_node_drains_for() {
+    // With a1 and A it is nine. Were a2 let in, one GPU were missing, and the gate would open again.
+    play(
+        &Config { backfill: true, ..quota(9) },
+        1,
+        "0 | small s1..s7 limit=60                                                | s1..s7 to n0
+         1 | small a1 tenant=7; large A tenant=7; small a2 tenant=7 limit=5; small b limit=5 \
+             | n0 drains for A until 60; b fills n0",
+    );
+    // The same where they fit different nodes.
+    play(
+        &quota(9),
+        2,
+        "0 | small s1..s8 on=n0; small t1 on=n1            | s1..s8 to n0; t1 to n1
+         1 | small a1 on=n0 tenant=7; large A on=n0 tenant=7 | n0 drains for A until ever
+         2 | small a2 tenant=7                              |
+         3 | small b                                        | b to n1",
+    );
+}
+
+#[test]
+fn a_gate_closes_only_for_as_many_larges_of_a_tenant_as_it_may_run() {
+    play(
+        &Config { max_drains: 2, ..quota(8) },
+        2,
+        "0 | small s1..s16                              | s1..s8 to n0; s9..s16 to n1
+         1 | large A on=n0 tenant=7; large B on=n1 tenant=7 | n0 drains for A until ever",
+    );
+}

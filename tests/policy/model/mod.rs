@@ -190,15 +190,13 @@ impl Model {
                 _ => 0,
             })
             .sum();
-        let shape = job.shape.unwrap();
         let waits = self.runnable(Shape::Small).into_iter().chain(self.runnable(Shape::Large));
         let earlier = waits.filter(|candidate| {
             candidate.tenant == job.tenant && Self::order(candidate) < Self::order(job)
         });
-        // What others of the very same shape wait for does not count: they go in their own order.
-        let others = earlier.filter_map(|job| job.shape).filter(|&other| other != shape);
-        let kept: u32 = others.map(|other| self.asked(other)).filter(|&asks| asks <= most).sum();
-        held + self.asked(shape) + kept <= most
+        let asks = earlier.filter_map(|job| job.shape).map(|shape| self.asked(shape));
+        let kept: u32 = asks.filter(|&asks| asks <= most).sum();
+        held + self.asked(job.shape.unwrap()) + kept <= most
     }
 
     fn is_open(&self, node: u32) -> bool {
