@@ -6,6 +6,7 @@
 mod behind_gates;
 mod bounds;
 mod bounds_long;
+mod changes;
 mod corner_cases;
 mod corrupt;
 mod exact;
@@ -21,6 +22,7 @@ mod needs;
 mod observed;
 mod one_node;
 mod plain;
+mod promised;
 mod promises;
 mod quotas;
 mod records;

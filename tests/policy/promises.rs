@@ -1,8 +1,6 @@
 //! What a waiting job was told holds, and becomes later only for a stated cause.
 
-use sluice::policy::{
-    Basis, Bound, Cause, Config, Millis, NodeId, Promises, Standing, UnreserveReason,
-};
+use sluice::policy::{Cause, Config, Millis, NodeId, Promises, UnreserveReason};
 
 use super::timeline::{Timeline, limits, play as play_table};
 use super::worlds::{Random, Setup, play, unexplained};
@@ -67,34 +65,27 @@ fn whatever_else_happens_is_named_and_what_is_told_then_holds() {
     }
 }
 
-/// A timeline whose waiting jobs are told.
-struct Told {
-    timeline: Timeline,
-    promises: Promises,
+/// A timeline of which it is asked what jobs are told.
+pub(crate) struct Told {
+    pub(crate) timeline: Timeline,
 }
 
 impl Told {
-    fn new(config: &Config, nodes: u32) -> Self {
-        Self { timeline: Timeline::new(config, nodes), promises: Promises::default() }
+    pub(crate) fn new(config: &Config, nodes: u32) -> Self {
+        Self { timeline: Timeline::new(config, nodes) }
     }
 
-    /// Plays a table and tells everybody after each line. Returns what moved, with names' ids.
-    fn play(&mut self, table: &str) -> Vec<(u64, Option<u64>, Cause)> {
-        let mut moved = Vec::new();
-        for line in table.lines().filter(|line| !line.trim().is_empty()) {
-            self.timeline.play(line);
-            let (inputs, decided) = self.timeline.last.clone();
-            let now = self.timeline.now;
-            let later = self.promises.note(&self.timeline.decided, &inputs, &decided, now);
-            let seconds = |at: Millis| at.0 / 1_000;
-            moved.extend(later.iter().map(|m| (seconds(m.from), m.to.map(seconds), m.cause)));
-        }
-        moved
+    /// Plays a table. Returns what moved, with names' ids.
+    pub(crate) fn play(&mut self, table: &str) -> Vec<(u64, Option<u64>, Cause)> {
+        self.timeline.play(table);
+        let seconds = |at: Millis| at.0 / 1_000;
+        let moved = std::mem::take(&mut self.timeline.moved);
+        moved.iter().map(|m| (seconds(m.from), m.to.map(seconds), m.cause)).collect()
     }
 
-    fn told(&mut self, name: &str) -> Option<u64> {
+    pub(crate) fn told(&mut self, name: &str) -> Option<u64> {
         let job = self.timeline.id(name);
-        self.promises.bound(job)?.latest_start.map(|at| at.0 / 1_000)
+        self.timeline.promises.bound(job)?.latest_start.map(|at| at.0 / 1_000)
     }
 }
 
@@ -173,16 +164,16 @@ fn each_limit_that_is_outlasted_is_told_and_nothing_in_between() {
          3 | large A limit=500; small t limit=100 | n0 drains for A until 100",
     );
     assert_eq!((moved, told.told("A")), (vec![], Some(100)));
-    let due = |told: &Told, now_ms: u64| told.promises.next_wakeup(Millis(now_ms));
+    let due = |told: &Told, now_ms: u64| told.timeline.promises.next_wakeup(Millis(now_ms));
     assert_eq!(due(&told, 3_000), Some(Millis(50_001)));
     // The other node's holder says nothing of the node that is emptied.
     let (f, s1) = (told.timeline.id("f"), told.timeline.id("s1"));
     let moved = told.play("50.001 | tick |");
     assert_eq!(moved, [(3 + 880, None, Cause::Overran(f))]);
     assert_eq!((told.told("A"), due(&told, 50_001)), (Some(100), Some(Millis(100_001))));
-    let before = told.promises.told();
+    let before = told.timeline.promises.told();
     assert_eq!(told.play("60 | tick |"), []);
-    assert_eq!(told.promises.told(), before);
+    assert_eq!(told.timeline.promises.told(), before);
     let moved = told.play("100.001 | tick | n0 overdue for A by s1");
     assert_eq!(moved, [(100, None, Cause::Overran(s1))]);
 }
@@ -404,31 +395,4 @@ fn no_gate_of_a_later_large_stays_closed_where_an_earlier_one_waits_for_an_open_
          3 | small t on=n0 limit=10         |
          4 | done X | n0 owes Wave; t waves to n0; n0 waves 1 before B; n0 opens NotNeeded",
     );
-}
-
-#[test]
-fn an_explanation_tells_what_was_told_before() {
-    let mut told = Told::new(&limits(10, 50), 1);
-    told.play(
-        "0 | small r1..r8 limit=10 | r1..r8 to n0
-         1 | large A limit=50      | n0 drains for A until 10",
-    );
-    let a = told.timeline.id("A");
-    let said = |timeline: &Timeline| {
-        let explanation = timeline.pool.explain(a, timeline.now).unwrap();
-        let Standing::Waits(waits) = explanation.standing else { panic!("A waits") };
-        *waits
-    };
-    let earlier = Bound { latest_start: Some(Millis::from_secs(9)), basis: Basis::Place(1) };
-    let mut waits = said(&told.timeline);
-    assert_eq!(Some(waits.bound), told.promises.bound(a));
-    waits.promised(earlier);
-    assert_eq!(waits.bound, earlier);
-    // Whoever has outlasted its limit is named all the same.
-    told.play("10.001 | tick | n0 overdue for A by r1 r2 r3 r4 r5 r6 r7 r8");
-    let mut waits = said(&told.timeline);
-    let outlasted = waits.bound.basis;
-    assert!(matches!(outlasted, Basis::Outlasted(_)));
-    waits.promised(earlier);
-    assert_eq!(waits.bound, Bound { basis: outlasted, ..earlier });
 }

@@ -29,8 +29,8 @@ use sluice::explain::NameTable;
 use sluice::journal::Recorder;
 use sluice::policy::invariants::check_node;
 use sluice::policy::{
-    Config, Decision, Fits, GpuSet, Input, Job, JobId, Kind, Millis, NodeId, NodeSpec, Outcome,
-    Phase, Pool, Promises, Shape, TenantId, Wait,
+    BoundMoved, Config, Decision, Fits, GpuSet, Input, Job, JobId, Kind, Millis, NodeId, NodeSpec,
+    Outcome, Phase, Pool, Promises, Shape, TenantId, Wait,
 };
 
 use super::records::replays;
@@ -41,11 +41,11 @@ pub(crate) struct Timeline {
     pub(crate) now: Millis,
     /// What the last line told the pool, and what was decided.
     pub(crate) last: (Vec<Input>, Vec<Decision>),
-    /// The pool as it was then, before whoever was admitted was bound.
-    pub(crate) decided: Pool,
     names: BTreeMap<String, JobId>,
     recorder: Recorder,
     pub(crate) promises: Promises,
+    /// Who was told a later time since somebody last asked.
+    pub(crate) moved: Vec<BoundMoved>,
     slow: bool,
     /// The world itself broke an invariant: from there on it cannot be required to hold.
     broken_by_the_world: bool,
@@ -75,13 +75,13 @@ impl Timeline {
         let appear = |n| Input::NodeChanged { node: NodeId(n), spec };
         assert_eq!(pool.step((0..nodes).map(appear).collect(), Millis(0)), []);
         Self {
-            decided: pool.clone(),
             pool,
             now: Millis(0),
             last: (Vec::new(), Vec::new()),
             names: BTreeMap::new(),
             recorder: Recorder::unbounded("default"),
             promises: Promises::default(),
+            moved: Vec::new(),
             slow: false,
             broken_by_the_world: false,
         }
@@ -105,7 +105,6 @@ impl Timeline {
             let expected: Vec<&str> =
                 expected.split(';').map(str::trim).filter(|e| !e.is_empty()).collect();
             assert_eq!(self.render(&decided), expected, "at {line}");
-            self.decided = self.pool.clone();
             self.start_admitted(&decided);
             self.last = (inputs, decided);
         }
@@ -164,6 +163,7 @@ impl Timeline {
         let (pool, promises) = (&mut self.pool, &mut self.promises);
         let stepped = self.recorder.step(pool, promises, inputs, self.now, &names);
         let decided = stepped.decisions;
+        self.moved.extend(stepped.moved);
         if let Some(restored) = after_a_restart {
             assert_eq!(restored, decided, "a restored pool decides otherwise at {}", self.now);
         }

@@ -430,3 +430,15 @@ fn a_large_behind_the_one_that_a_wave_is_before_is_behind_that_one() {
     let first = timeline.id("B");
     assert_eq!(timeline.why("C"), Some(Wait::Behind { ahead: 1, first }));
 }
+
+#[test]
+fn a_large_whose_node_is_held_is_not_behind_one_that_drains_another() {
+    let mut timeline = play(
+        &limits(10, 50),
+        2,
+        "0 | small s1 on=n0 limit=10; large R on=n1 limit=50 | R to n1; s1 to n0
+         1 | large A on=n0 limit=50                          | n0 drains for A until 10
+         2 | large B on=n1 limit=50                          |",
+    );
+    assert_eq!(timeline.why("B"), Some(Wait::NodesHeld { exclusive: 1 }));
+}

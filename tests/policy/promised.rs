@@ -1,0 +1,73 @@
+//! What waiting jobs were told: how it is kept, when it is looked at again, how it is said.
+
+use sluice::policy::{Basis, Bound, Cause, Millis, Standing, UnreserveReason};
+
+use super::promises::Told;
+use super::timeline::{Timeline, limits};
+
+#[test]
+fn those_who_wait_are_told_again_when_a_holder_outlasts_its_limit() {
+    let mut told = Told::new(&limits(10, 50), 1);
+    told.play("0 | small r1..r8 limit=10 | r1..r8 to n0");
+    assert_eq!(told.timeline.promises.next_wakeup(Millis(0)), None, "nobody waits");
+    told.play("1 | large A limit=50      | n0 drains for A until 10");
+    assert_eq!(told.timeline.promises.next_wakeup(Millis(1_000)), Some(Millis(10_001)));
+    told.play("10.001 | tick | n0 overdue for A by r1 r2 r3 r4 r5 r6 r7 r8");
+    assert_eq!(told.timeline.promises.next_wakeup(Millis(10_001)), None);
+    told.play("11 | done r1..r8 | A to n0");
+    told.play("20 | done A | n0 owes NoLargeWaits");
+    assert_eq!(told.timeline.promises.next_wakeup(Millis(20_000)), None);
+}
+
+#[test]
+fn who_comes_back_itself_is_counted_anew() {
+    let mut told = Told { timeline: Timeline::slow(&limits(10, 50), 1) };
+    told.play("0 | small r1..r8 limit=10; small s limit=10 | r1..r8 to n0");
+    assert_eq!(told.told("s"), Some(220));
+    told.play(
+        "1 | bind r1..r8 |
+         5 | done r1     | s to n0",
+    );
+    let s = told.timeline.id("s");
+    let cause = Cause::CameBack(s, UnreserveReason::BindFailed);
+    let moved = told.play("6 | refuse s | s off n0 BindFailed until 11");
+    assert_eq!(moved, [(220, Some(11 + 220), cause)]);
+}
+
+#[test]
+fn each_that_goes_before_counts_and_not_only_the_last() {
+    // s is seventh of eight in a round. One more leaves it there, the second does not.
+    let mut told = Told::new(&limits(10, 50), 1);
+    told.play("0 | large R limit=50; small s1..s7 limit=10 | R to n0");
+    assert_eq!(told.play("40 | small p1 limit=10 prio=1 |"), []);
+    let p2 = told.timeline.id("p2");
+    let moved = told.play("41 | small p2 limit=10 prio=1 |");
+    assert_eq!(moved, [(220, Some(440), Cause::ServedFirst(p2))]);
+}
+
+#[test]
+fn an_explanation_tells_what_was_told_before() {
+    let mut told = Told::new(&limits(10, 50), 1);
+    told.play(
+        "0 | small r1..r8 limit=10 | r1..r8 to n0
+         1 | large A limit=50      | n0 drains for A until 10",
+    );
+    let a = told.timeline.id("A");
+    let said = |timeline: &Timeline| {
+        let explanation = timeline.pool.explain(a, timeline.now).unwrap();
+        let Standing::Waits(waits) = explanation.standing else { panic!("A waits") };
+        *waits
+    };
+    let earlier = Bound { latest_start: Some(Millis::from_secs(9)), basis: Basis::Place(1) };
+    let mut waits = said(&told.timeline);
+    assert_eq!(Some(waits.bound), told.timeline.promises.bound(a));
+    waits.promised(earlier);
+    assert_eq!(waits.bound, earlier);
+    // Whoever has outlasted its limit is named all the same.
+    told.play("10.001 | tick | n0 overdue for A by r1 r2 r3 r4 r5 r6 r7 r8");
+    let mut waits = said(&told.timeline);
+    let outlasted = waits.bound.basis;
+    assert!(matches!(outlasted, Basis::Outlasted(_)));
+    waits.promised(earlier);
+    assert_eq!(waits.bound, Bound { basis: outlasted, ..earlier });
+}
