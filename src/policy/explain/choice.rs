@@ -38,7 +38,8 @@ impl Pool {
         let set = play.set();
         let mut others = self.comparable(target, play, jobs, &set);
         let beyond = others.split_off(others.len().min(TRIED_MAX));
-        let even = jobs.len() == 1 || self.is_even(target);
+        let one = |job: &JobId| self.gpus_in(play, *job) == Some(1);
+        let even = jobs.len() == 1 || (self.is_even(target) && jobs.iter().all(one));
         if !even && jobs.len() >= CHOSEN_MAX {
             others.clear();
         }
@@ -50,6 +51,7 @@ impl Pool {
         let mut always: BTreeSet<JobId> = play.started.iter().map(|start| start.job).collect();
         let mut tried = others.clone();
         tried.retain(|&other| course.does_as_well(&set, (&alike, &rest), other, &mut always));
+        let even = even && (jobs.len() == 1 || tried.iter().all(one));
         if !tried.is_empty() && !even && !course.any_choice_does(&set, jobs, &tried, &mut always) {
             tried.clear();
         }
@@ -96,13 +98,18 @@ impl Pool {
     fn two_of_each(&self, play: &Play, jobs: &[JobId]) -> Vec<JobId> {
         let mut alike: BTreeMap<(NodeId, u32), Vec<JobId>> = BTreeMap::new();
         for &job in jobs {
-            let start = play.start_of(job).map(|start| (start.node, self.asked(start.shape)));
-            let held = || Some((self.node_of(job)?, self.holding(job)?.gpus.count()));
-            if let Some(class) = start.or_else(held) {
+            let node = play.start_of(job).map(|start| start.node).or_else(|| self.node_of(job));
+            if let Some(class) = node.zip(self.gpus_in(play, job)) {
                 alike.entry(class).or_default().push(job);
             }
         }
         alike.into_values().flat_map(|jobs| jobs.into_iter().take(2)).take(ALIKE_MAX).collect()
+    }
+
+    /// GPUs that a job holds, or comes to hold in a play.
+    fn gpus_in(&self, play: &Play, job: JobId) -> Option<u32> {
+        let start = play.start_of(job).map(|start| self.asked(start.shape));
+        start.or_else(|| Some(self.holding(job)?.gpus.count()))
     }
 
     /// Whether each GPU that comes free starts the next of the queue, up to a job of it: no large
