@@ -188,7 +188,7 @@ fn check_waits(
     };
     if let Some(rounds) = waits.needs.iter().find(|need| matches!(need, Need::Rounds { .. })) {
         seen.rounds += 1;
-        return check_rounds(pool, now, job, &lists, rounds, &told);
+        return check_rounds(pool, now, job, &lists, rounds, waits.foreseen.is_some(), &told);
     }
     let chosen = choose(&lists, random);
     let set: BTreeSet<JobId> = chosen.iter().flatten().copied().collect();
@@ -224,7 +224,15 @@ fn check_waits(
 }
 
 /// Where the rest is counted: all that is named ends in the course of things, and then so many more.
-fn check_rounds(pool: &Pool, now: Millis, job: JobId, lists: &[List], rounds: &Need, told: &str) {
+fn check_rounds(
+    pool: &Pool,
+    now: Millis,
+    job: JobId,
+    lists: &[List],
+    rounds: &Need,
+    exact: bool,
+    told: &str,
+) {
     let Need::Rounds { larges, smalls, first, at_least } = rounds else { return };
     let named: BTreeSet<JobId> = lists.iter().flat_map(|list| &list.jobs).copied().collect();
     let played = play(pool, now, job, None);
@@ -238,7 +246,8 @@ fn check_rounds(pool: &Pool, now: Millis, job: JobId, lists: &[List], rounds: &N
     };
     assert!(then.clone().any(|job| job == first), "{told}");
     assert!(*larges <= count(true) && *smalls <= count(false), "{told}");
-    if pool.nodes().len() == 1 {
+    // On one node all that ends does so before it; those without a limit in any order.
+    if exact && pool.nodes().len() == 1 {
         assert_eq!((*larges, *smalls), (count(true), count(false)), "{told}");
     }
 }
