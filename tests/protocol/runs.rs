@@ -90,6 +90,7 @@ const NONE: Troubles = Troubles {
 const LOSS: Troubles = Troubles { losses: 1, ..NONE };
 const CRASH: Troubles = Troubles { crashes: 1, ..NONE };
 const PAUSE: Troubles = Troubles { pauses: 1, ..NONE };
+const USURPER: Troubles = Troubles { usurpers: 1, ..NONE };
 const DELETION: Troubles = Troubles { deletions: 1, ..NONE };
 const FORCED: Troubles = Troubles { forced: 1, ..NONE };
 const REFUSAL: Troubles = Troubles { refusals: 1, ..NONE };
@@ -131,15 +132,22 @@ fn long_runs_with_leaders() {
     let dropped = Troubles { losses: 1, crashes: 1, ..NONE };
     explore(vec![
         run("1x2: two smalls", 1_070, with(1, "ss", NONE)),
+        run("1x2: two smalls and a large", 9_204, with(1, "ssL", NONE)),
+        run("1x2: a small and two larges", 1_203, with(1, "sLL", NONE)),
         run("2x2: a small and a large", 1_689, with(2, "sL", NONE)),
         run("1x2: a small and a large, all writes", 428, with(1, "sL", NONE).with_all_writes()),
         run("1x2: a small and a large, a lost answer", 2_600, with(1, "sL", LOSS)),
+        run("2x2: the same", 21_154, with(2, "sL", LOSS)),
         run("1x2: two smalls, a lost answer", 12_768, with(1, "ss", LOSS)),
         run("1x2: a small and a large, a crash", 7_366, with(1, "sL", CRASH)),
         run("1x2: the same without numbers", 28_393, with(1, "sL", CRASH).unnumbered()),
         run("1x2: a small, a lost answer and a crash", 1_937, small(dropped)),
+        run("1x2: a small and a large, both", 68_882, with(1, "sL", dropped)),
+        run("2x2: a large, a crash", 340, with(2, "L", CRASH)),
         run("1x2: a leader that wakes", 4_504, small(PAUSE).reaching(&awake)),
         run("2x2: a leader that wakes", 3_044, with(2, "s", PAUSE)),
+        run("1x2: two that lead", 31_392, small(USURPER)),
+        run("2x2: two that lead", 35_811, with(2, "s", USURPER)),
     ]);
 }
 
@@ -154,15 +162,12 @@ fn long_runs_with_bindings() {
     let slow = Troubles { refusals: 1, ticks: 1, ..NONE };
     let again = Troubles { losses: 1, deletions: 1, ..NONE };
     let gone = Troubles { deletions: 1, forced: 1, ..NONE };
+    let time = with(1, "sL", TICK);
     explore(vec![
         run("1x2: a small, a rival, a refusal and a crash", 15_680, small(rivals)),
         run("1x2: a small, two lost answers and a refusal", 7_372, small(refused_late)),
         run("1x2: a small, two lost answers and time", 18_820, small(late)),
-        run(
-            "1x2: a small and a large, time",
-            10_286,
-            with(1, "sL", TICK).reaching(&[of::LATE_GATE]),
-        ),
+        run("1x2: a small and a large, time", 10_286, time.reaching(&[of::LATE_GATE])),
         run("1x2: a small and a large, a rival and a refusal", 10_542, with(1, "sL", both)),
         run("1x2: a small and a large, a refusal and time", 45_243, with(1, "sL", slow)),
         run("1x2: a name again, a lost answer", 4_425, with(1, "sr", again)),
