@@ -14,7 +14,7 @@ use crate::policy::{Credit, Decision, Input, Kind, Outcome, Stage};
 const STEPS_MAX: usize = 2_000;
 /// More ends than these are not looked at one by one.
 const SINGLES_MAX: usize = 64;
-/// Nodes looked at, in all plays of one question. Two or three seconds in the worst case.
+/// Nodes looked at, in all plays of one question: a few tenths of a second.
 const WORK_MAX: usize = 1_500_000;
 
 /// A job that came to hold GPUs in a play.
