@@ -237,8 +237,9 @@ fn irreconcilable(
                 pod.node.as_deref().is_some_and(|name| known.ids.node_name(id) == Some(name));
             here && pod.ended.is_none()
         });
-        let in_vain = doubt_ends < world.now && !bound;
-        let settled = ours == Some(id) || counted || over || in_vain;
+        // Bound here, it is not over, although what was promised elsewhere is.
+        let ended = !bound && (over || doubt_ends < world.now);
+        let settled = ours == Some(id) || counted || ended;
         (!settled).then(|| {
             format!(
                 "pod {}/{} was being bound when its reservation was taken back",

@@ -309,6 +309,23 @@ fn a_pod_that_is_bound_after_its_reservation_was_given_up_did_not_go_round_us() 
     assert_eq!(scene.plan(&mut Memory::default()).rebuild, None);
 }
 
+/// The write of a leader that crashed may arrive after the next one promised the pod another node.
+#[test]
+fn a_pod_that_is_bound_by_a_promise_of_the_last_leader_did_not_go_round_us() {
+    let mut scene = Scene::new(&["m", "n"]);
+    scene.put(pod("s", "small", 0, json!({})));
+    scene.settle();
+    let (home, other) =
+        if scene.ledger("m").reservations.is_empty() { ("n", "m") } else { ("m", "n") };
+    let mut copy = scene.ledger(home).reservations[0].clone();
+    copy.state = ReservationState::Bound;
+    copy.bound_at = Some(began(scene.world.now));
+    scene.put(pod("s", "small", 0, on(other, None)));
+    scene.step();
+    scene.change_ledger(other, |status| status.reservations = vec![copy]);
+    assert!(scene.plan(&mut Memory::default()).rebuild.is_some());
+}
+
 /// Each look has room for so many words and so many calls: those that others wait for come first.
 #[test]
 fn gates_and_nominations_do_not_wait_for_the_words_of_a_crowd() {
