@@ -3,7 +3,7 @@
 
 use sluice::policy::invariants::Violation;
 use sluice::policy::{
-    Config, Decision, GpuSet, Input, Millis, NodeId, NodeSpec, Phase, Shape, Stage,
+    Config, Decision, GpuSet, Input, Millis, NodeId, NodeSpec, Phase, Pool, Shape, Stage,
 };
 
 use super::timeline::{Timeline, limits, play, restore};
@@ -167,4 +167,24 @@ fn ends_that_no_node_counts_outlive_a_restart() {
     let counters = timeline.pool.counters();
     assert_eq!((counters.small.cancelled, counters.small.failed), (1, 8));
     assert_eq!(restore(&timeline.pool).counters(), counters);
+}
+
+#[test]
+fn the_pool_wakes_when_a_promise_runs_out_and_not_for_one_that_was_kept() {
+    let mut timeline = Timeline::slow(&Config::default(), 1);
+    timeline.play("0 | small s1,s2 | s1..s2 to n0");
+    assert_eq!(timeline.pool.next_wakeup(Millis(0)), Some(Millis::from_secs(30)));
+    timeline.play("1 | bind s1; start s2 |");
+    assert_eq!(timeline.pool.next_wakeup(Millis(1_000)), None);
+}
+
+#[test]
+fn a_state_that_has_counted_more_than_any_pool_can_is_refused() {
+    let counted = |failed: u64| {
+        let mut state = play(&Config::default(), 1, "0 | tick |").pool.state();
+        state.elsewhere.small.failed = failed;
+        Pool::from_state(state).is_ok()
+    };
+    assert!(counted(1 << 48));
+    assert!(!counted((1 << 48) + 1));
 }

@@ -61,6 +61,9 @@ fn an_explanation_tells_what_was_told_before() {
     let earlier = Bound { latest_start: Some(Millis::from_secs(9)), basis: Basis::Place(1) };
     let mut waits = said(&told.timeline);
     assert_eq!(Some(waits.bound), told.timeline.promises.bound(a));
+    let glance = told.timeline.promises.glance(&told.timeline.pool, a, Millis(1_000)).unwrap();
+    let Standing::Waits(glance) = glance.standing else { panic!("A waits") };
+    assert_eq!(glance.bound, waits.bound);
     waits.promised(earlier);
     assert_eq!(waits.bound, earlier);
     // Whoever has outlasted its limit is named all the same.
@@ -70,4 +73,28 @@ fn an_explanation_tells_what_was_told_before() {
     assert!(matches!(outlasted, Basis::Outlasted(_)));
     waits.promised(earlier);
     assert_eq!(waits.bound, Bound { basis: outlasted, ..earlier });
+}
+
+#[test]
+fn whose_gpus_are_only_exchanged_goes_before_nobody_anew() {
+    let mut told = Told { timeline: Timeline::slow(&limits(10, 50), 1) };
+    told.play("0 | small r1..r7 limit=10; small a limit=10; small s1..s8 limit=10 | r1..a to n0");
+    assert_eq!(told.told("s8"), Some(220));
+    let moved = told.play(
+        "1 | bind r1..r7       |
+         2 | holds r2 gpus=7   | a to n0",
+    );
+    assert_eq!(moved, []);
+    assert_eq!(told.timeline.gpus("a"), [1]);
+}
+
+#[test]
+fn at_the_very_end_of_its_limit_nobody_has_outlasted_it() {
+    let mut told = Told::new(&limits(10, 50), 1);
+    told.play("0 | small r1..r8 limit=10; small s limit=10 | r1..r8 to n0");
+    assert_eq!(told.play("10 | small z limit=10 |"), []);
+    assert_eq!((told.told("s"), told.told("z")), (Some(220), Some(10 + 220)));
+    let Timeline { pool, promises, .. } = &mut told.timeline;
+    assert!(!promises.step(pool, &[], Millis(10_000)).noted, "there is nothing to tell");
+    assert!(promises.step(pool, &[], Millis(10_001)).noted);
 }

@@ -314,3 +314,14 @@ fn the_pool_wakes_when_a_pod_outlasts_its_limit_on_the_node_that_is_kept() {
     assert_eq!(timeline.pool.next_wakeup(timeline.now), Some(Millis(5_001)));
     assert_eq!(timeline.pool.next_wakeup(Millis(5_001)), Some(Millis(90_001)));
 }
+
+#[test]
+fn nobody_fills_a_gap_on_an_open_node_that_is_kept() {
+    // t would end in time; but the node drains for nobody, and its GPUs are kept for W.
+    play(
+        &Config { backfill: true, ..limits(90, 90) },
+        1,
+        "0 | small s1..s5 limit=90               | s1..s5 to n0
+         1 | wide W gpus=4 limit=90; small t limit=10 |",
+    );
+}
