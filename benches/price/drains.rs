@@ -1,6 +1,6 @@
 //! Which node drains: the study's table.
 
-use crate::played::{HOUR_MS, Played, all, median, number, spread};
+use crate::played::{Played, all, mean_hours, median, number, spread};
 use crate::streams::Pool;
 
 const POOLS: [Pool; 2] =
@@ -48,8 +48,8 @@ pub(crate) fn print(seeds: u64) {
                 let values = |of: fn(&Played) -> f64| -> Vec<f64> {
                     group.iter().filter_map(|row| row[place].as_ref()).map(of).collect()
                 };
-                let small = values(|p| p.figures.small.mean_ms / HOUR_MS);
-                let large = values(|p| p.figures.whole_node_large.mean_ms / HOUR_MS);
+                let small = values(|p| mean_hours(&p.figures.small));
+                let large = values(|p| mean_hours(&p.figures.whole_node_large));
                 let held = values(|p| p.figures.held_idle * 100.0);
                 let ranges = format!("{} / {}", spread(&small), spread(&large));
                 let [small, large, held] = [small, large, held].map(median);

@@ -1,6 +1,6 @@
 //! Many nodes, two and three, and the public trace.
 
-use crate::played::{HOUR_MS, Played, all, median, number, spread};
+use crate::played::{Played, all, mean_hours, median, number, spread};
 use crate::streams::{PARETO, Pool, trace};
 
 const POOLS: [Pool; 8] = [
@@ -66,12 +66,11 @@ const ROWS: [Row; 40] = [
 ];
 
 fn small(played: &Played) -> f64 {
-    played.figures.small.mean_ms / HOUR_MS
+    mean_hours(&played.figures.small)
 }
 
 fn large(played: &Played) -> f64 {
-    let waits = &played.figures.whole_node_large;
-    if waits.never > 0 { f64::INFINITY } else { waits.mean_ms / HOUR_MS }
+    mean_hours(&played.figures.whole_node_large)
 }
 
 fn held(played: &Played) -> f64 {

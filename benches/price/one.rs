@@ -1,6 +1,6 @@
 //! One node: medians over 48 kinds of work.
 
-use crate::played::{HOUR_MS, Played, all, median, ms, number, range, spread};
+use crate::played::{HOUR_MS, Played, all, mean_hours, median, ms, number, range, spread};
 use crate::streams::{Pool, SMALLS};
 
 /// Mean hours of larges.
@@ -49,10 +49,10 @@ fn value(played: &Played, column: usize) -> f64 {
     let (small, large) = (&played.figures.small, &played.figures.whole_node_large);
     let hours = |wait: Option<u64>| wait.map_or(f64::INFINITY, |wait| ms(wait) / HOUR_MS);
     match column {
-        1 => small.mean_ms / HOUR_MS,
+        1 => mean_hours(small),
         2 => hours(small.p99_ms),
         3 => hours(small.max_ms),
-        4 => large.mean_ms / HOUR_MS,
+        4 => mean_hours(large),
         5 => hours(large.p99_ms),
         6 => hours(large.max_ms),
         _ => played.figures.held_idle * 100.0,

@@ -5,9 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use sluice::sim::Problem;
-use sluice::stream::{Contender, Figures, Limits, Measured, play};
+use sluice::stream::{Contender, Figures, Limits, Measured, Waits, play};
 
 pub(crate) const HOUR_MS: f64 = 3_600_000.0;
+
+/// The mean wait; without an end where one never started.
+pub(crate) fn mean_hours(waits: &Waits) -> f64 {
+    waits.mean_ms.map_or(f64::INFINITY, |mean_ms| mean_ms / HOUR_MS)
+}
 
 /// What is kept of one scheduler on one stream.
 #[derive(Clone, Debug)]

@@ -16,8 +16,8 @@ pub struct Waits {
     pub jobs: usize,
     /// Of these, those that never started.
     pub never: usize,
-    /// Mean of those that started.
-    pub mean_ms: f64,
+    /// The mean; `None`: one never started, so that there is none.
+    pub mean_ms: Option<f64>,
     /// Half waited no longer; `None`: half of them never started.
     pub median_ms: Option<u64>,
     /// 95 of 100 waited no longer.
@@ -197,12 +197,9 @@ impl Tally {
         self.waits_ms.sort_unstable();
         let waits = &self.waits_ms;
         let started = waits.len();
-        let mean_ms = if started == 0 {
-            0.0
-        } else {
-            let sum: u128 = waits.iter().copied().map(u128::from).sum();
-            big(sum) / to_f64(u64::try_from(started).unwrap_or(u64::MAX))
-        };
+        let sum: u128 = waits.iter().copied().map(u128::from).sum();
+        let count = to_f64(u64::try_from(started).unwrap_or(u64::MAX));
+        let mean_ms = (started == jobs && jobs > 0).then(|| big(sum) / count);
         // Nearest rank; those that never started stand at the end.
         let at = |permille: usize| waits.get((jobs * permille).div_ceil(1000).max(1) - 1).copied();
         let longer = started - waits.partition_point(|&wait| wait <= starved_after_ms);

@@ -188,18 +188,18 @@ fn row(waits: &Waits, unit_ms: f64) -> String {
     let number = |value: f64| {
         if value >= 1_000.0 { format!("{value:>9.0}") } else { format!("{value:>9.2}") }
     };
-    let wait = |ms: Option<u64>| {
-        ms.map_or_else(|| format!("{:>9}", "never"), |ms| number(to_f64(ms) / unit_ms))
-    };
+    let wait =
+        |ms: Option<f64>| ms.map_or_else(|| format!("{:>9}", "never"), |ms| number(ms / unit_ms));
+    let nearest = |ms: Option<u64>| wait(ms.map(to_f64));
     let share =
         waits.largest_of_bound.map_or_else(|| "-".to_owned(), |share| format!("{share:.2}"));
     format!(
         "{} {} {} {} {} {:>8} {share:>8} {:>7}",
-        number(waits.mean_ms / unit_ms),
-        wait(waits.median_ms),
-        wait(waits.p95_ms),
-        wait(waits.p99_ms),
-        wait(waits.max_ms),
+        wait(waits.mean_ms),
+        nearest(waits.median_ms),
+        nearest(waits.p95_ms),
+        nearest(waits.p99_ms),
+        nearest(waits.max_ms),
         waits.starved,
         waits.over_bound,
     )
