@@ -4,7 +4,7 @@ use sluice::policy::{Change, Config, Millis, Need, NodeId, Standing, Unfit, Wait
 
 use super::timeline::{Timeline, limits, play};
 
-fn waits(timeline: &mut Timeline, name: &str) -> Waits {
+pub(super) fn waits(timeline: &mut Timeline, name: &str) -> Waits {
     let job = timeline.id(name);
     match timeline.pool.explain(job, timeline.now).unwrap().standing {
         Standing::Waits(waits) => *waits,

@@ -18,6 +18,7 @@ mod kept_open;
 mod machine;
 mod many_nodes;
 mod model;
+mod needed;
 mod needs;
 mod observed;
 mod one_node;

@@ -1,0 +1,125 @@
+//! What a page lists of those who must end, and what it leaves out, one rule of the list at a time.
+
+use sluice::policy::{Config, Enough, Holders, JobId, Millis, Need};
+
+use super::changes::waits;
+use super::timeline::{Timeline, limits, play};
+
+fn needs(timeline: &mut Timeline, name: &str) -> Vec<Need> {
+    waits(timeline, name).needs
+}
+
+fn names(timeline: &mut Timeline, holders: &Holders) -> Vec<String> {
+    let table = timeline.table();
+    let name = |job: JobId| table.pods[&job].trim_start_matches("team/").to_owned();
+    holders.named.iter().map(|holder| name(holder.job)).collect()
+}
+
+#[test]
+fn an_end_is_left_out_that_mattered_only_until_another_one_was() {
+    // If s1 ends, n0 is empty when w ends: A goes there, and u to n1, where there is room if s3 has
+    // ended. If s1 does not, u goes to n0, whatever s3 does.
+    let config = Config { gpus_per_node: 3, wave_size: 3, backfill: true, ..limits(100, 500) };
+    let mut timeline = play(
+        &config,
+        2,
+        "0  | small s1 limit=80         | s1 to n0
+         48 | wide w gpus=2 limit=100   | w to n0
+         48 | small s3 limit=40         | s3 to n1
+         61 | small s4 limit=30         | s4 to n1
+         64 | large A limit=200         | n1 drains for A until 91
+         64 | wide u gpus=2 limit=30    |",
+    );
+    let needs = needs(&mut timeline, "u");
+    let [Need::Ends { node: None, holders, enough: Enough::All }] = &needs[..] else {
+        panic!("{needs:?}")
+    };
+    assert_eq!(names(&mut timeline, holders), ["w"]);
+}
+
+#[test]
+fn a_large_with_a_gate_is_told_when_its_own_node_is_empty() {
+    let mut timeline = play(
+        &limits(100, 500),
+        2,
+        "0  | large A limit=100 | A to n0
+         45 | small s limit=70  | s to n1
+         72 | large B limit=400 | n1 drains for B until 115",
+    );
+    let waits = waits(&mut timeline, "B");
+    assert_eq!(waits.foreseen, Some(Millis::from_secs(115)), "not at 100, when n0 is empty");
+    let [Need::Ends { holders, enough: Enough::Any(1), .. }] = &waits.needs[..] else {
+        panic!("{waits:?}")
+    };
+    assert_eq!(names(&mut timeline, holders), ["A", "s"]);
+}
+
+/// What a small waits for on twelve full nodes, the last of which may be emptied for a large: how
+/// many pods are named, and how many more counted, of whom the end of any one is enough.
+fn any_of_many(smalls: &str, large: &str) -> (usize, u32) {
+    let mut timeline = Timeline::new(&limits(100, 500), 12);
+    let nodes = (0..12).map(|node| format!("s{}..s{} to n{node}", 8 * node + 1, 8 * node + 8));
+    let nodes = nodes.collect::<Vec<_>>().join("; ");
+    timeline.play(&format!("0 | {smalls} | {nodes}\n{large}\n2 | small t limit=100 |"));
+    let needs = needs(&mut timeline, "t");
+    let [Need::Ends { node: None, holders, enough: Enough::Any(1) }] = &needs[..] else {
+        panic!("{needs:?}")
+    };
+    (holders.named.len(), holders.more)
+}
+
+#[test]
+fn of_more_pods_than_are_tried_those_that_would_do_as_well_are_counted_too() {
+    assert_eq!(any_of_many("small s1..s96 limit=100", ""), (16, 80));
+}
+
+#[test]
+fn pods_of_a_node_that_is_emptied_are_not_taken_to_be_like_those_of_open_nodes() {
+    let large = "1 | large A on=n11 limit=500 | n11 drains for A until 100";
+    assert_eq!(any_of_many("small s1..s96 limit=100", large), (16, 72));
+    // Four of them end sooner than all others, so that these are tried.
+    let tried = "small s1..s88 limit=100; small s89..s92 limit=50; small s93..s96 limit=100";
+    assert_eq!(any_of_many(tried, large), (16, 72));
+}
+
+#[test]
+fn whoever_starts_beside_it_does_not_start_before_it() {
+    let mut timeline = play(
+        &limits(100, 500),
+        1,
+        "0 | large A limit=500       | A to n0
+         1 | small s1,s2 limit=100   |",
+    );
+    let needs = needs(&mut timeline, "s2");
+    let [Need::Ends { holders, enough: Enough::All, .. }] = &needs[..] else { panic!("{needs:?}") };
+    assert_eq!(names(&mut timeline, holders), ["A"]);
+}
+
+#[test]
+fn a_small_that_comes_to_a_node_of_larges_is_not_said_to_follow_the_large_before_it() {
+    // The turn on n2 goes on when A ends. But B goes to n1, which has been kept open until then, and
+    // s, a small, has n2.
+    let config = Config {
+        gpus_per_node: 2,
+        wave_size: 2,
+        max_drains: 2,
+        keep_open: 1,
+        turn: Some(Millis::from_secs(1_100)),
+        ..limits(100, 500)
+    };
+    let mut timeline = play(
+        &config,
+        3,
+        "0   | wide v gpus=2 limit=40 on=n0 | v to n0
+         39  | small r limit=100 on=n1      | r to n1
+         79  | large A limit=300 on=n2      | A to n2
+         90  | large B limit=400            | n0 drains for B until 90; n0 overdue for B by v
+         90  | small s limit=30 on=n2       |
+         90  | wide w gpus=2 limit=30 on=n2 |",
+    );
+    let needs = needs(&mut timeline, "w");
+    let [.., Need::Runs { jobs, wave: false, credit, .. }] = &needs[..] else {
+        panic!("{needs:?}")
+    };
+    assert_eq!((jobs[..].to_owned(), *credit), (vec![timeline.id("s")], None));
+}
