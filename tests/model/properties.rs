@@ -101,7 +101,7 @@ fn safety() -> Vec<Property<Rule>> {
 
 fn liveness() -> Vec<Property<Rule>> {
     vec![
-        Property::always(SERVED, |_, state: &State| served(state)),
+        Property::always(SERVED, served),
         Property::always(ENDS, |_, state: &State| no_fault(state, Fault::NoProgress)),
         Property::always(LARGE_BOUND, |_, state: &State| in_time(state, Shape::Large)),
         Property::always(SMALL_BOUND, |_, state: &State| in_time(state, Shape::Small)),
@@ -201,8 +201,9 @@ fn decided(state: &State) -> bool {
     state.pool.clone().step(Vec::new(), now).is_empty() && wakeup.is_none_or(|at| at > now)
 }
 
-/// Where nobody holds a GPU and nobody stands back, nobody waits whom some node could take.
-fn served(state: &State) -> bool {
+/// Where nobody holds a GPU and nobody stands back, nobody waits whom some node could take. A node
+/// that is kept open takes no large: with no more nodes left than that, larges wait for one to come.
+fn served(rule: &Rule, state: &State) -> bool {
     let back = |id: JobId| {
         let waiting = state.pool.waiting(id);
         waiting.is_some_and(|waiting| waiting.retry_at > ticks(state.now))
@@ -211,8 +212,9 @@ fn served(state: &State) -> bool {
         return true;
     }
     let nodes = || state.nodes.iter().flatten().filter(|spec| spec.schedulable);
+    let all_kept = nodes().count() <= rule.setup.config.keep_open as usize;
     state.waiting().filter(|&(id, _)| !back(id)).all(|(_, job)| match job.shape {
-        Some(Shape::Large) => nodes().all(|spec| spec.healthy != spec.gpus),
+        Some(Shape::Large) => all_kept || nodes().all(|spec| spec.healthy != spec.gpus),
         Some(Shape::Wide(asked)) => nodes().all(|spec| spec.healthy.count() < asked),
         Some(Shape::Small) | None => nodes().all(|spec| spec.healthy.is_empty()),
     })

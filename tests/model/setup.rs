@@ -122,6 +122,12 @@ impl Setup {
         self
     }
 
+    /// The same without the bounds: with limits, but with troubles that no bound covers.
+    pub(crate) fn unbounded(mut self) -> Self {
+        self.bounds = false;
+        self
+    }
+
     pub(crate) fn marked(mut self) -> Self {
         self.marks = true;
         self
