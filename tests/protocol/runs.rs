@@ -151,8 +151,12 @@ fn long_runs_with_leaders() {
         run("2x2: a large, a crash", 340, with(2, "L", CRASH)),
         run("1x2: a leader that wakes", 4_504, small(PAUSE).reaching(&awake)),
         run("2x2: a leader that wakes", 3_044, with(2, "s", PAUSE)),
+        run("1x2: a leader that wakes, a large", 4_504, with(1, "L", PAUSE).reaching(&awake)),
+        run("2x2: a leader that wakes, a large", 3_044, with(2, "L", PAUSE)),
         run("1x2: two that lead", 31_392, small(USURPER)),
         run("2x2: two that lead", 35_811, with(2, "s", USURPER)),
+        run("1x2: two that lead, a large", 31_392, with(1, "L", USURPER)),
+        run("2x2: two that lead, a large", 35_811, with(2, "L", USURPER)),
     ]);
 }
 
