@@ -179,7 +179,7 @@ fn short_runs_with_each_option_in_trouble() {
     let ailing = Troubles { breaks: 1, losses: 1, ..NONE };
     let turn = |config: &mut Config| config.turn = Some(ticks(2));
     let loss = Troubles { losses: 1, ..NONE };
-    let loses = |smalls| Setup::new(2, 2, smalls, 2).with(loss);
+    let losing = |smalls| Setup::new(2, 2, smalls, 2).with(loss);
     let ends = |nodes, smalls| timed(nodes, 2, (smalls, 1), (2, 1)).with(ending);
     let ails = |nodes, smalls| timed(nodes, 2, (smalls, 1), (2, 1)).with(ailing).unbounded();
     let filled = || two_limits(2, 1, 1, 1).configured(balanced(2));
@@ -196,9 +196,9 @@ fn short_runs_with_each_option_in_trouble() {
         run("a turn, ailing", 552, ails(1, 1).configured(turn)),
         run("backfill and a turn, ailing", 1_429, filled().with(ailing).unbounded()),
         run("waves of 1, ailing", 2_169, ails(1, 2).configured(waves_of(1))),
-        run("one wave at a time, a loss", 789, loses(2).configured(one_wave)),
+        run("one wave at a time, a loss", 789, losing(2).configured(one_wave)),
         run("one kept open, ailing", 1_891, ails(2, 1).configured(keep)),
-        run("two drains, a loss", 2_446, loses(3).configured(two_drains)),
+        run("two drains, a loss", 2_446, losing(3).configured(two_drains)),
     ]);
 }
 
