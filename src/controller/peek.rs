@@ -179,10 +179,8 @@ fn as_told(waits: &mut Waits, pod: &PodFacts) {
 /// given, or can again, may not be written yet.
 fn last_word(explanation: &Explanation, context: &Context<'_>, pod: &PodFacts) -> Option<String> {
     let Admitted { reason, message, .. } = word(pod)?;
-    let (own_reason, own_message) = match wait::condition(explanation, context) {
-        Some((reason, message)) => (reason, message),
-        None => standing(explanation, context),
-    };
+    let own = wait::condition(explanation, context);
+    let (own_reason, own_message) = own.unwrap_or_else(|| standing(explanation, context));
     let same = reason == own_reason && wait::told(message) == wait::told(&own_message);
     (!same).then(|| format!("The leader's last word on the pod, {reason}: {message}"))
 }
