@@ -6,6 +6,8 @@
 //! there and run by `cargo test --release --no-default-features --test model -- --ignored`.
 
 mod actions;
+#[path = "../checker/mod.rs"]
+mod checker;
 mod mutants;
 mod properties;
 mod runs;

@@ -1,70 +1,21 @@
 //! The runs: what is explored, how many states there are, and which wrong rules are caught.
 
-use std::collections::BTreeSet;
-use std::time::Instant;
-
 use sluice::policy::{Config, Shape};
-use stateright::{Checker, HasDiscoveries, Model};
 
+use super::checker;
 use super::mutants::Mutant;
 use super::properties as of;
 use super::setup::{Arrivals, Setup, Troubles, ticks};
 use super::steps::Rule;
 
-/// Threads of the checker: the long runs are meant for a machine of two cores.
-const THREADS: usize = 2;
-
-/// What is explored, and how many different states it has.
-struct Run {
-    name: &'static str,
-    setup: Setup,
-    states: usize,
-}
+type Run = checker::Run<Rule>;
 
 fn run(name: &'static str, states: usize, setup: Setup) -> Run {
-    Run { name, setup, states }
+    Run { name, model: Rule::new(setup), states }
 }
 
-/// Explores each run whole: no counterexample, every wanted state reached, and as many states as
-/// are written down. All figures are said, and all that differ before the first one fails.
-#[expect(clippy::disallowed_methods, reason = "how long a run took is told, never judged")]
 fn explore(runs: Vec<Run>) {
-    let mut differ = Vec::new();
-    for Run { name, setup, states } in runs {
-        let start = Instant::now();
-        let checker = Rule::new(setup).checker().threads(THREADS).spawn_dfs().join();
-        let found = checker.unique_state_count();
-        let (steps, depth) = (checker.state_count(), checker.max_depth());
-        say(&format!(
-            "{name}: {found} states, {steps} steps, depth {depth}, {:?}",
-            start.elapsed()
-        ));
-        for property in checker.model().properties() {
-            let path = checker.discovery(property.name);
-            let wanted = property.expectation == stateright::Expectation::Sometimes;
-            match path {
-                Some(path) if !wanted => {
-                    say(&format!("counterexample to: {}", property.name));
-                    for (state, action) in path.into_vec() {
-                        say(&format!("  {state:?}\n    then {action:?}"));
-                    }
-                }
-                None if wanted => say(&format!("never reached: {}", property.name)),
-                _ => {}
-            }
-        }
-        checker.assert_properties();
-        if found != states {
-            differ.push(format!("{name}: {found} states, not {states}"));
-        }
-    }
-    assert!(differ.is_empty(), "{}", differ.join("\n"));
-}
-
-/// What a run found is its result, to be read with `--nocapture`.
-#[expect(clippy::print_stderr, reason = "a report to whoever runs the long checks")]
-fn say(text: &str) {
-    eprintln!("{text}");
+    checker::explore(runs, |_, _, _, _| {});
 }
 
 /// All kinds of trouble, each once.
@@ -334,10 +285,7 @@ fn in_trouble() -> Vec<Run> {
 fn caught(mutant: Mutant, property: &'static str, setup: Setup) {
     let mut rule = Rule::new(setup);
     rule.mutant = Some(mutant);
-    let until = HasDiscoveries::AnyOf(BTreeSet::from([property]));
-    let checker = rule.checker().finish_when(until).spawn_bfs().join();
-    let path = checker.discovery(property);
-    assert!(path.is_some(), "{mutant:?} is not caught by: {property}");
+    checker::caught(rule, mutant, property);
 }
 
 #[test]

@@ -9,6 +9,8 @@
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, reason = "a test says by failing what was not there")]
 
+#[path = "../checker/mod.rs"]
+mod checker;
 mod effects;
 mod extender;
 mod key;

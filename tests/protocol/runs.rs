@@ -1,78 +1,31 @@
 //! The runs: what is explored, how many states there are, and which wrong protocols are caught.
 
-use std::collections::BTreeSet;
-use std::time::Instant;
-
-use stateright::{Checker, Expectation, HasDiscoveries, Model};
-
 use super::Protocol;
+use super::checker::{self, say};
 use super::mutants::Mutant;
 use super::properties::{self as of, Wanted};
 use super::state::Troubles;
 use super::walk::walk;
 
-/// Threads of the checker: the long runs are meant for a machine of two cores.
-const THREADS: usize = 2;
-
-/// What is explored, and how many different states it has.
-struct Run {
-    name: &'static str,
-    protocol: Protocol,
-    states: usize,
-}
+type Run = checker::Run<Protocol>;
 
 fn run(name: &'static str, states: usize, protocol: Protocol) -> Run {
-    Run { name, protocol, states }
+    Run { name, model: protocol, states }
 }
 
-/// Explores each run whole: no counterexample, every wanted state reached, every history with an
-/// end, and as many states as are written down. All figures are said, and all that differ before
-/// the first one fails.
-#[expect(clippy::disallowed_methods, reason = "how long a run took is told, never judged")]
+/// Every history has an end besides, and both ways of counting states agree.
 fn explore(runs: Vec<Run>) {
-    let mut differ = Vec::new();
-    for Run { name, protocol, states } in runs {
-        let start = Instant::now();
-        let checker = protocol.checker().threads(THREADS).spawn_dfs().join();
-        let found = checker.unique_state_count();
-        let steps = checker.state_count();
-        for property in checker.model().properties() {
-            let wanted = property.expectation == Expectation::Sometimes;
-            match checker.discovery(property.name) {
-                Some(path) if !wanted => {
-                    say(&format!("{name}: counterexample to: {}", property.name));
-                    for (state, step) in path.into_vec() {
-                        say(&format!("  {state:?}\n    then {step:?}"));
-                    }
-                }
-                None if wanted => say(&format!("{name}: never reached: {}", property.name)),
-                _ => {}
-            }
-        }
-        checker.assert_properties();
-        let walked = walk(checker.model());
-        let circling = walked.circling;
-        say(&format!(
-            "{name}: {found} states, {steps} steps, {circling} circling, {:?}",
-            start.elapsed()
-        ));
+    checker::explore(runs, |name, protocol, found, start| {
+        let walked = walk(protocol);
+        let took = start.elapsed();
+        say(&format!("{name}: {} circling, {took:?} with the walk", walked.circling));
         assert!(
             walked.endless.is_empty(),
             "{name}: histories without an end: {:?}",
             walked.endless
         );
         assert_eq!(walked.states, found, "{name}: both ways of counting agree");
-        if found != states {
-            differ.push(format!("{name}: {found} states, not {states}"));
-        }
-    }
-    assert!(differ.is_empty(), "{}", differ.join("\n"));
-}
-
-/// What a run found is its result, to be read with `--nocapture`.
-#[expect(clippy::print_stderr, reason = "a report to whoever runs the long checks")]
-fn say(text: &str) {
-    eprintln!("{text}");
+    });
 }
 
 const NONE: Troubles = Troubles {
@@ -187,9 +140,7 @@ fn long_runs_with_bindings() {
 /// A spoilt protocol is caught by this property, with the shortest history that shows it.
 #[track_caller]
 fn caught(mutant: Mutant, property: &'static str, protocol: Protocol) {
-    let until = HasDiscoveries::AnyOf(BTreeSet::from([property]));
-    let checker = protocol.spoilt(mutant).checker().finish_when(until).spawn_bfs().join();
-    assert!(checker.discovery(property).is_some(), "{mutant:?} is not caught by: {property}");
+    checker::caught(protocol.spoilt(mutant), mutant, property);
 }
 
 #[test]
