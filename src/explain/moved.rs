@@ -30,9 +30,6 @@ fn because(moved: &BoundMoved, words: &Words<'_>) -> String {
         Cause::NodeUnfit(node) => {
             format!("node {} lost a GPU or takes no new work", words.node(node))
         }
-        Cause::DrainsFirst(job) => {
-            format!("{}, which is served first and was held back, drains a node", words.pod(job))
-        }
         Cause::NodeBack(node) => format!("node {} takes new work again", words.node(node)),
         Cause::Foreign(job) => {
             format!("{} holds GPUs and did not go through Sluice", words.pod(job))
@@ -80,10 +77,6 @@ mod tests {
             (Cause::CameBack(a, UnreserveReason::Expired), "the reservation of team/a, which is"),
             (Cause::NodeGone(node), "node n is gone."),
             (Cause::NodeUnfit(node), "node n lost a GPU or takes no new work."),
-            (
-                Cause::DrainsFirst(a),
-                "team/a, which is served first and was held back, drains a node.",
-            ),
             (Cause::NodeBack(node), "node n takes new work again."),
             (Cause::Foreign(a), "team/a holds GPUs and did not go through Sluice."),
             (Cause::Overran(a), "team/a holds GPUs beyond its limit."),

@@ -40,9 +40,6 @@ pub enum Cause {
     NodeGone(NodeId),
     /// The node lost a GPU, or takes no new work.
     NodeUnfit(NodeId),
-    /// This large, which is served first and was held back, drains a node now, and the gate of the
-    /// told one opens for it.
-    DrainsFirst(JobId),
     /// The node takes new work again, and others wait for it: where there is one wave at a time, or
     /// where a large waits that only some nodes fit.
     NodeBack(NodeId),
@@ -205,22 +202,19 @@ impl Promises {
             let came = self.came(pool, shape, decisions, now);
             let mut ahead = Before::default();
             for waiting in pool.queue(shape) {
-                let figure = pool.figure(seen.terms, waiting, ahead, now);
+                let job = waiting.job.id;
+                let fresh = Promise::new(waiting, pool.figure(seen.terms, waiting, ahead, now));
                 ahead.add(&waiting.job);
-                let before = self.told.get(&waiting.job.id).copied();
-                let own = changed.contains(&waiting.job.id).then_some(Cause::Changed);
-                let told = tell(waiting, figure, before, own.or(everywhere).is_some(), &came);
-                let later = |from: Millis| told.bound.latest_start.is_none_or(|to| to > from);
-                if let Some(from) =
-                    before.and_then(|told| told.bound.latest_start).filter(|&f| later(f))
-                {
-                    let cause = own.or(everywhere);
-                    let cause = cause.or_else(|| because(pool, waiting, told.bound.basis, &came));
-                    let cause = cause.unwrap_or(Cause::Settings);
-                    let to = told.bound.latest_start;
-                    moved.push(BoundMoved { job: waiting.job.id, from, to, cause });
+                let anew = changed.contains(&job).then_some(Cause::Changed).or(everywhere);
+                let Some(before) = self.told.insert(job, fresh) else { continue };
+                let ahead = &came[..came.partition_point(|came| came.key <= fresh.key)];
+                let anew = anew.or_else(|| no_time(pool, fresh.bound));
+                let (told, cause) = before.renewed(fresh, anew, ahead);
+                let (from, to) = (before.bound.latest_start, told.bound.latest_start);
+                if let (Some(from), Some(cause)) = (from, cause) {
+                    moved.push(BoundMoved { job, from, to, cause });
                 }
-                self.told.insert(waiting.job.id, told);
+                self.told.insert(job, told);
             }
         }
         // Whoever has GPUs keeps what it was told until they are bound: it may come back.
@@ -271,62 +265,58 @@ impl Promises {
     }
 }
 
-/// The earlier of what was told and still holds, and of what stands now.
-fn tell(
-    waiting: &Waiting,
-    figure: Figure,
-    before: Option<Promise>,
-    anew: bool,
-    came: &[Came],
-) -> Promise {
-    let key = waiting.job.queue_key();
-    let fresh = Promise { bound: figure.bound, key, by_place: figure.by_place, more: 0 };
-    let Some(before) = before.filter(|before| !anew && before.key == key) else { return fresh };
-    let (Some(now), Some(told)) = (fresh.bound.latest_start, before.bound.latest_start) else {
-        return fresh;
-    };
-    let ahead = &came[..came.partition_point(|came| came.key < key)];
-    // Where itself came back, or a wide one goes before it, all is to be counted again.
-    let own = came.get(ahead.len()).is_some_and(|came| came.key == key);
-    let again = own || ahead.iter().any(|came| came.wide);
-    let more = before.more.saturating_add(ahead.len() as u64);
-    let kept = match before.by_place {
-        _ if again => return fresh,
-        Some(by_place) => by_place.latest_start(more),
-        // The gate that was closed for it is closed for another.
-        None if !ahead.is_empty() => return fresh,
-        // Or it is open.
-        None if figure.by_place.is_some() => return fresh,
-        None => told,
-    };
-    if now <= kept {
-        return fresh;
+impl Promise {
+    fn new(waiting: &Waiting, figure: Figure) -> Self {
+        let key = waiting.job.queue_key();
+        Self { bound: figure.bound, key, by_place: figure.by_place, more: 0 }
     }
-    let basis = match before.by_place {
-        Some(_) => fresh.bound.basis,
-        None => before.bound.basis,
-    };
-    Promise { bound: Bound { latest_start: Some(kept), basis }, more, ..before }
+
+    /// What the job is told now, and, if that is later than before or no time, why: something for
+    /// which all is counted anew, or these, who are served before it since. Without either, what
+    /// was told stands.
+    fn renewed(self, fresh: Self, anew: Option<Cause>, ahead: &[Came]) -> (Self, Option<Cause>) {
+        let Some(cause) = anew.or_else(|| ahead.last().map(|came| came.cause)) else {
+            return (self.unless_sooner(self.bound.latest_start, fresh), None);
+        };
+        let told = if anew.is_some() { fresh } else { self.after(ahead, fresh) };
+        let later = |from: Millis| told.bound.latest_start.is_none_or(|to| to > from);
+        (told, self.bound.latest_start.is_some_and(later).then_some(cause))
+    }
+
+    /// What is left of it where these are served first.
+    fn after(self, ahead: &[Came], fresh: Self) -> Self {
+        // Where itself came back, or a wide one goes before it, all is to be counted again; so it
+        // is where the gate that was closed for it is closed for another.
+        let again = ahead.iter().any(|came| came.wide || came.key == self.key);
+        let Some(by_place) = self.by_place.filter(|_| !again) else { return fresh };
+        let more = self.more.saturating_add(ahead.len() as u64);
+        Self { more, ..self }.unless_sooner(Some(by_place.latest_start(more)), fresh)
+    }
+
+    /// It, with the time that is kept, unless there is none or what stands now is no later.
+    fn unless_sooner(self, kept: Option<Millis>, fresh: Self) -> Self {
+        let (Some(kept), Some(now)) = (kept, fresh.bound.latest_start) else { return fresh };
+        if now <= kept {
+            return fresh;
+        }
+        let basis = if self.by_place.is_some() { fresh.bound.basis } else { self.bound.basis };
+        Self { bound: Bound { latest_start: Some(kept), basis }, ..self }
+    }
 }
 
-/// What moved one job's time where nothing moved everybody's.
-fn because(pool: &Pool, waiting: &Waiting, basis: Basis, came: &[Came]) -> Option<Cause> {
-    match basis {
-        Basis::Unlimited(job) if pool.holding(job).is_some_and(|h| h.latest_end.is_some()) => {
-            return Some(Cause::Overran(job));
-        }
-        Basis::Unlimited(job) => return Some(Cause::Unlimited(job)),
-        Basis::Outlasted(job) => return Some(Cause::Overran(job)),
-        Basis::Quota(tenant) => return Some(Cause::Quota(tenant)),
-        Basis::HeldBack | Basis::NoLimit(_) => return Some(Cause::Settings),
-        Basis::Drain | Basis::Place(_) | Basis::Wide => {}
+/// Why a job is told no time, if it is told none.
+fn no_time(pool: &Pool, bound: Bound) -> Option<Cause> {
+    if bound.latest_start.is_some() {
+        return None;
     }
-    let key = waiting.job.queue_key();
-    let came = came.iter().rev().find(|came| came.key <= key).map(|came| came.cause);
-    came.or_else(|| {
-        let drains = pool.nodes().values().filter_map(|node| pool.job(node.gate()?.job));
-        let first = drains.filter(|large| large.queue_key() < key).min_by_key(|l| l.queue_key());
-        first.map(|large| Cause::DrainsFirst(large.id))
+    Some(match bound.basis {
+        Basis::Unlimited(job) | Basis::Outlasted(job) => {
+            let limited = pool.holding(job).is_some_and(|holding| holding.latest_end.is_some());
+            if limited { Cause::Overran(job) } else { Cause::Unlimited(job) }
+        }
+        Basis::Quota(tenant) => Cause::Quota(tenant),
+        // A pause or a missing limit; that no node is left is known by the nodes.
+        _ => Cause::Settings,
     })
 }
 
