@@ -14,7 +14,6 @@ use crate::policy::{Explanation, Millis, Pool, Standing, Waits};
 use crate::translate::pod::Admitted;
 use crate::translate::restore::restore;
 use crate::translate::text::Words;
-use crate::translate::time::heard;
 use crate::translate::{Known, PodFacts, World, diff, plan, pool as settings};
 
 /// Objects of one page of a list.
@@ -161,15 +160,10 @@ impl Run {
     }
 }
 
-/// What the leader told the pod last, while it waits.
-fn word(pod: &PodFacts) -> Option<&Admitted> {
-    pod.admitted.as_ref().filter(|told| !told.yes)
-}
-
 /// When a pod starts at the latest, only the leader knows: it may have been told sooner, and a time
 /// that was told stays. What can be reckoned now counts for a pod that was told nothing yet.
 fn as_told(waits: &mut Waits, pod: &PodFacts) {
-    let told = word(pod).and_then(|told| heard(wait::told(&told.message)?));
+    let told = pod.told_to_wait().and_then(Admitted::latest_start);
     if waits.bound.latest_start.is_some() && told.is_some() {
         waits.bound.latest_start = told;
     }
@@ -178,7 +172,7 @@ fn as_told(waits: &mut Waits, pod: &PodFacts) {
 /// The leader's word, where it is another one: back-offs are in no ledger, and why no time can be
 /// given, or can again, may not be written yet.
 fn last_word(explanation: &Explanation, context: &Context<'_>, pod: &PodFacts) -> Option<String> {
-    let Admitted { reason, message, .. } = word(pod)?;
+    let Admitted { reason, message, .. } = pod.told_to_wait()?;
     let own = wait::condition(explanation, context);
     let (own_reason, own_message) = own.unwrap_or_else(|| standing(explanation, context));
     let same = reason == own_reason && wait::told(message) == wait::told(&own_message);

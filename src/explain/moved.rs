@@ -44,6 +44,9 @@ fn because(moved: &BoundMoved, words: &Words<'_>) -> String {
             None => "the quota of its namespace may hold it back".to_owned(),
         },
         Cause::Changed => "what is known of the pod itself changed".to_owned(),
+        Cause::Restarted => {
+            "the leader began anew from the ledgers, and counts from now".to_owned()
+        }
         Cause::Settings => "the pool's settings changed".to_owned(),
     }
 }
@@ -86,6 +89,7 @@ mod tests {
             (Cause::Quota(TenantId(0)), "the quota of namespace team may hold it back."),
             (Cause::Quota(TenantId(9)), "the quota of its namespace may hold it back."),
             (Cause::Changed, "what is known of the pod itself changed."),
+            (Cause::Restarted, "the leader began anew from the ledgers, and counts from now."),
             (Cause::Settings, "the pool's settings changed."),
         ] {
             let message = said(cause, None);

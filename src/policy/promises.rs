@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::bound::{Before, ByPlace, Figure, Terms};
 use super::{
-    Basis, Bound, Config, Decision, Explanation, Fits, GpuSet, Input, JobId, Kind, Millis, NodeId,
-    NodeSpec, Pool, QueueKey, Shape, Stage, Standing, TenantId, UnreserveReason, Waiting,
+    Basis, Bound, Config, Decision, Explanation, Fits, GpuSet, Input, Job, JobId, Kind, Millis,
+    NodeId, NodeSpec, Pool, QueueKey, Shape, Stage, Standing, TenantId, UnreserveReason, Waiting,
 };
 
 /// A waiting job is told a later time than before, or none any more.
@@ -55,6 +55,8 @@ pub enum Cause {
     Quota(TenantId),
     /// What is known of the job itself changed.
     Changed,
+    /// Whoever decides began anew from what is recorded, and counts from then.
+    Restarted,
     /// The settings changed, or the pool is paused.
     Settings,
 }
@@ -149,6 +151,17 @@ impl Promises {
         explanation
     }
 
+    /// What a job was told last by whoever decided before, if nobody has been told anything since:
+    /// whether that still holds is not known, and a later time is told as one.
+    pub fn recall(&mut self, job: &Job, latest_start: Millis) {
+        if self.seen.is_none() {
+            // What it rested on is not known either, and does not matter to what is counted anew.
+            let bound = Bound { latest_start: Some(latest_start), basis: Basis::HeldBack };
+            let told = Promise { bound, key: job.queue_key(), by_place: None, more: 0 };
+            self.told.insert(job.id, told);
+        }
+    }
+
     /// As a record keeps them.
     pub fn told(&self) -> Told {
         Told { at: self.seen.as_ref().map(|seen| seen.at), jobs: self.told.clone() }
@@ -195,7 +208,7 @@ impl Promises {
             return Vec::new();
         }
         let seen = Seen::of(pool, now);
-        let everywhere = self.seen.as_ref().and_then(|before| before.moved(&seen));
+        let everywhere = self.seen.as_ref().map_or(Some(Cause::Restarted), |s| s.moved(&seen));
         let changed: BTreeSet<JobId> = inputs.iter().filter_map(told_again).collect();
         let mut moved = Vec::new();
         for shape in [Shape::Small, Shape::Large] {
@@ -205,7 +218,8 @@ impl Promises {
                 let job = waiting.job.id;
                 let fresh = Promise::new(waiting, pool.figure(seen.terms, waiting, ahead, now));
                 ahead.add(&waiting.job);
-                let anew = changed.contains(&job).then_some(Cause::Changed).or(everywhere);
+                let own = changed.contains(&job) && self.seen.is_some();
+                let anew = own.then_some(Cause::Changed).or(everywhere);
                 let Some(before) = self.told.insert(job, fresh) else { continue };
                 let ahead = &came[..came.partition_point(|came| came.key <= fresh.key)];
                 let anew = anew.or_else(|| no_time(pool, fresh.bound));

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 
 use super::fits::Placement;
-use super::time::{millis, span};
+use super::time::{heard, millis, span};
 use crate::api::PodRef;
 use crate::api::names;
+use crate::explain::wait;
 use crate::policy::{Millis, Outcome, Shape};
 
 /// Grace period of a pod that states none, as the API server defaults it.
@@ -98,7 +99,19 @@ pub struct Admitted {
     pub message: String,
 }
 
+impl Admitted {
+    /// When the pod starts at the latest, if it is told a time.
+    pub fn latest_start(&self) -> Option<Millis> {
+        heard(wait::told(&self.message)?)
+    }
+}
+
 impl PodFacts {
+    /// What the pod was told last, while it waits.
+    pub fn told_to_wait(&self) -> Option<&Admitted> {
+        self.admitted.as_ref().filter(|told| !told.yes)
+    }
+
     /// Reads a pod. A pod without name or UID, which no API server has, reads as nameless.
     pub fn read(pod: &Pod) -> Self {
         let meta = &pod.metadata;

@@ -200,6 +200,7 @@ impl Known {
                     self.drop_job(job);
                 }
                 Input::Withdrawn { job } => self.drop_job(job),
+                Input::Queued(ref job) => self.recall(job, world),
                 Input::NodeGone { .. }
                 | Input::Configured(_)
                 | Input::NodeChanged { .. }
@@ -207,8 +208,7 @@ impl Known {
                 | Input::Started { .. }
                 | Input::Holds { .. }
                 | Input::Foreign { .. }
-                | Input::BindFailed { .. }
-                | Input::Queued(_) => {}
+                | Input::BindFailed { .. } => {}
             }
         }
     }
@@ -256,6 +256,14 @@ impl Known {
     pub fn next_wakeup(&self, now: Millis) -> Option<Millis> {
         let releases = self.release_at.values().copied().filter(|&at| at > now);
         releases.chain(self.promises.next_wakeup(now)).min()
+    }
+
+    /// What the last leader told a pod that waits is on the pod.
+    fn recall(&mut self, job: &Job, world: &World) {
+        let pod = self.ids.pod(job.id).and_then(|who| world.pods.get(&who.uid));
+        if let Some(told) = pod.and_then(|pod| pod.told_to_wait()?.latest_start()) {
+            self.promises.recall(job, told);
+        }
     }
 
     fn drop_job(&mut self, job: JobId) {

@@ -1,9 +1,11 @@
 //! What waiting jobs were told: how it is kept, when it is looked at again, how it is said.
 
-use sluice::policy::{Basis, Bound, Cause, Millis, Standing, UnreserveReason};
+use sluice::policy::{
+    Basis, Bound, Cause, Input, Job, Millis, Promises, Shape, Standing, UnreserveReason,
+};
 
 use super::promises::Told;
-use super::timeline::{Timeline, limits};
+use super::timeline::{Timeline, limits, restore};
 
 #[test]
 fn those_who_wait_are_told_again_when_a_holder_outlasts_its_limit() {
@@ -97,4 +99,34 @@ fn at_the_very_end_of_its_limit_nobody_has_outlasted_it() {
     let Timeline { pool, promises, .. } = &mut told.timeline;
     assert!(!promises.step(pool, &[], Millis(10_000)).noted, "there is nothing to tell");
     assert!(promises.step(pool, &[], Millis(10_001)).noted);
+}
+
+#[test]
+fn who_begins_anew_says_which_times_are_later_for_that() {
+    let mut told = Told::new(&limits(10, 50), 1);
+    told.play("0 | large R limit=50; small s1..s9 limit=10; wide w gpus=2 limit=10 | R to n0");
+    assert_eq!((told.told("s1"), told.told("s9"), told.told("w")), (Some(220), Some(440), None));
+    let [s1, s9] = ["s1", "s9"].map(|name| told.timeline.id(name));
+    let old = &told.timeline.pool;
+    let (mut pool, mut promises) = (restore(old), Promises::default());
+    let waiting: Vec<Job> = old.queue(Shape::Small).map(|waiting| waiting.job.clone()).collect();
+    for (job, told) in [(s1, 220), (s9, 440)] {
+        let job = waiting.iter().find(|waiting| waiting.id == job).unwrap();
+        promises.recall(job, Millis::from_secs(told));
+    }
+    let mut step = |promises: &mut Promises, jobs: &[Job], now| {
+        let inputs: Vec<Input> = jobs.iter().map(|j| Input::Queued(Box::new(j.clone()))).collect();
+        let moved = promises.step(&mut pool, &inputs, Millis::from_secs(now)).moved;
+        let seconds = |at: Millis| at.0 / 1_000;
+        moved.iter().map(|m| (m.job, seconds(m.from), m.to.map(seconds), m.cause)).collect()
+    };
+    // How much of the wait was over when it was told is known no more: all counts from now.
+    let moved: Vec<_> = step(&mut promises, &waiting, 30);
+    let anew = [(s1, 220, Some(30 + 220)), (s9, 440, Some(30 + 440))];
+    assert_eq!(moved, anew.map(|(job, from, to)| (job, from, to, Cause::Restarted)));
+    // From then on its own word counts, and what moves a time is named.
+    let first = waiting.iter().find(|waiting| waiting.id == s1).unwrap();
+    promises.recall(first, Millis::from_secs(1));
+    let moved: Vec<_> = step(&mut promises, std::slice::from_ref(first), 31);
+    assert_eq!(moved, [(s1, 30 + 220, Some(31 + 220), Cause::Changed)]);
 }

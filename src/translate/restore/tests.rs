@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::api::ShapeCounters as ApiCounters;
-use crate::policy::Shape;
+use crate::policy::{Cause, Shape};
 use crate::translate::fixture::{Scene, at, gpu_pool, on, pod};
 use crate::translate::plan::{Memory, plan};
 use crate::translate::time::began;
@@ -143,6 +143,29 @@ fn a_new_controller_goes_on_where_the_last_one_stopped() {
             assert_eq!(broken, [], "{name}, node {id}");
         }
     }
+}
+
+#[test]
+fn a_new_controller_names_itself_where_it_tells_a_later_time() {
+    let limits =
+        json!({"limits": {"small": {"maxSeconds": 10}, "wholeNodeLarge": {"maxSeconds": 50}}});
+    let mut scene = Scene::with(&["n"], limits);
+    let told = |by: &str| {
+        json!({"status": {"conditions": [{"type": "sluice.dev/Admitted", "status": "False",
+            "reason": "GateClosed", "message": format!("It starts by {by} at the latest.")}]},
+            "spec": {"activeDeadlineSeconds": 10}})
+    };
+    scene.put(pod("a", "whole-node-large", 0, json!({"spec": {"activeDeadlineSeconds": 50}})));
+    scene.settle();
+    scene.put(pod("b", "small", 1, told("2027-01-15 08:00:01 UTC")));
+    scene.put(pod("c", "small", 1, told("2099-01-15 08:00:01 UTC")));
+    scene.put(pod("d", "small", 1, told("some time")));
+    let mut again = again(&scene);
+    let inputs = again.inputs();
+    again.known.note(&inputs, &again.world, &again.pool);
+    let moved = again.known.promises.step(&mut again.pool, &inputs, again.world.now).moved;
+    let later: Vec<_> = moved.iter().map(|m| (m.job, m.from, m.cause)).collect();
+    assert_eq!(later, [(again.job("b"), at(1), Cause::Restarted)]);
 }
 
 #[test]
