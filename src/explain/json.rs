@@ -52,6 +52,7 @@ fn waits(waits: &Waits, explanation: &Explanation, context: &Context<'_>) -> Val
         "of": waits.of,
         "created_ms": explanation.known.as_ref().map(|job| job.created),
         "first": needs.collect::<Vec<_>>(),
+        "rough": waits.rough,
         "foreseen_start_ms": waits.foreseen,
         "latest_start_ms": waits.bound.latest_start,
         "basis": basis_facts(waits, context),

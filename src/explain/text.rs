@@ -43,6 +43,9 @@ fn waiting(
         lines.push(format!("  {sentence}"));
         lines.extend(below.iter().map(|line| format!("    {line}")));
     }
+    if waits.rough {
+        lines.push("There are too many to try each of them: fewer may be enough.".to_owned());
+    }
     if let Some(at) = waits.foreseen.filter(|&at| Some(at) != waits.bound.latest_start) {
         let at = context.words.at(at);
         let only_time = waits.needs.iter().all(|need| matches!(need, Need::Time { .. }));

@@ -137,6 +137,7 @@ fn json_names_the_very_pods_and_their_latest_ends() {
                  "limit_ms": 500_000, "wave": false, "credit": null,
                  "sentence": "team/A must start and end, in at most 8 m 20 s."},
             ],
+            "rough": false,
             "foreseen_start_ms": 600_000,
             "latest_start_ms": 701_000,
             "basis": {

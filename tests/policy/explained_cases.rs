@@ -315,6 +315,17 @@ fn far_behind() -> Vec<Case> {
                  2 | large A limit=500 | n0 drains for A until 51",
             ),
         ),
+        on(
+            9,
+            case(
+                "More ends before it than are tried one by one",
+                "s66",
+                "0 | small r1..r72 limit=100 | r1..r8 to n0; r9..r16 to n1; r17..r24 to n2; \
+                     r25..r32 to n3; r33..r40 to n4; r41..r48 to n5; r49..r56 to n6; \
+                     r57..r64 to n7; r65..r72 to n8
+                 1 | small s1 limit=100 on=n8; small s2..s66 limit=100 |",
+            ),
+        ),
     ]
 }
 

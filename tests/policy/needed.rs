@@ -1,6 +1,6 @@
 //! What a page lists of those who must end, and what it leaves out, one rule of the list at a time.
 
-use sluice::policy::{Config, Enough, Holders, JobId, Millis, Need};
+use sluice::policy::{Config, Enough, Holders, JobId, Millis, Need, Waits};
 
 use super::changes::waits;
 use super::timeline::{Timeline, limits, play};
@@ -122,4 +122,71 @@ fn a_small_that_comes_to_a_node_of_larges_is_not_said_to_follow_the_large_before
         panic!("{needs:?}")
     };
     assert_eq!((jobs[..].to_owned(), *credit), (vec![timeline.id("s")], None));
+}
+
+/// The page of `t` in a pool of so many full nodes of two GPUs: `q` goes before it and can have any,
+/// `t` only those of the first node, where the first end is later than all others. Two ends are
+/// enough, and each node is to be tried.
+fn beside_full_nodes(nodes: u32) -> Waits {
+    let config = Config { gpus_per_node: 2, wave_size: 2, ..limits(500, 500) };
+    let mut timeline = Timeline::new(&config, nodes);
+    let others = 2 * (nodes - 1);
+    let places = (1..nodes).map(|n| format!("s{}..s{} to n{n}", 2 * n - 1, 2 * n));
+    let places = places.collect::<Vec<_>>().join("; ");
+    timeline.play(&format!(
+        "0 | small r1..r2 limit=500; small s1..s{others} limit=100 | r1..r2 to n0; {places}
+         2 | small q limit=100; small t limit=100 on=n0 |"
+    ));
+    waits(&mut timeline, "t")
+}
+
+/// How many pods are said to have to end.
+fn ends(waits: &Waits) -> usize {
+    let ends = |need: &Need| match need {
+        Need::Ends { holders, enough: Enough::All, .. } => {
+            holders.named.len() + holders.more as usize
+        }
+        _ => 0,
+    };
+    waits.needs.iter().map(ends).sum()
+}
+
+#[test]
+fn of_more_nodes_than_there_is_time_to_try_more_is_listed_than_is_needed_and_that_is_said() {
+    let tried = beside_full_nodes(60);
+    assert_eq!((ends(&tried), tried.rough), (2, false));
+    let hurried = beside_full_nodes(130);
+    assert!(hurried.rough && ends(&hurried) > 100, "{hurried:?}");
+    assert_eq!(hurried.foreseen, Some(Millis::from_secs(500)), "that is known all the same");
+}
+
+/// Whether the last of so many smalls is told that fewer ends may be enough, where 72 GPUs are held
+/// as this line says, and `first` waits before them all.
+fn is_rough(held: &str, first: &str, smalls: u32) -> bool {
+    let mut timeline = Timeline::new(&limits(100, 500), 9);
+    timeline.play(&format!(
+        "0 | {held}
+         1 | {first}; small s2..s{smalls} limit=100 |"
+    ));
+    waits(&mut timeline, &format!("s{smalls}")).rough
+}
+
+#[test]
+fn more_ends_than_are_tried_one_by_one_are_said_to_be_so_many() {
+    let places = (0..9).map(|n| format!("r{}..r{} to n{n}", 8 * n + 1, 8 * n + 8));
+    let places = places.collect::<Vec<_>>().join("; ");
+    let held = format!("small r1..r72 limit=100 | {places}");
+    // That one need not start before the last one does.
+    let only_there = "small s1 limit=100 on=n8";
+    let rough = |smalls| is_rough(&held, only_there, smalls);
+    assert_eq!([rough(65), rough(66)], [false, true]);
+    // Where each end lets the next of the queue start, as many are needed as stand before it.
+    assert!(!is_rough(&held, "small s1 limit=100", 65));
+    // Not where one that ends has many GPUs.
+    let wide = "wide w gpus=7 limit=100";
+    let places = (1..9).map(|n| format!("r{}..r{} to n{n}", 8 * n - 6, 8 * n + 1));
+    let places = places.collect::<Vec<_>>().join("; ");
+    let held =
+        format!("small r1 limit=90; {wide}; small r2..r65 limit=100 | r1 to n0; w to n0; {places}");
+    assert!(is_rough(&held, "small s1 limit=100", 72));
 }

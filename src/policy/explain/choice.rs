@@ -112,6 +112,13 @@ impl Pool {
         start.or_else(|| Some(self.holding(job)?.gpus.count()))
     }
 
+    /// Whether a job starts with as many ends as there are in a play, and with no fewer, whoever
+    /// they are: each lets one of the queue start.
+    pub(super) fn is_plain(&self, target: &Job, play: &Play) -> bool {
+        let one = |job: &JobId| self.gpus_in(play, *job) == Some(1);
+        self.is_even(target) && play.ended.iter().all(one)
+    }
+
     /// Whether each GPU that comes free starts the next of the queue, up to a job of it: no large
     /// waits, and they all ask for one GPU of any node.
     fn is_even(&self, target: &Job) -> bool {

@@ -67,6 +67,8 @@ pub(super) struct Course {
     target: JobId,
     now: Millis,
     work: usize,
+    /// Whether more ended in a play than were looked at one by one.
+    many: bool,
 }
 
 impl Course {
@@ -78,12 +80,17 @@ impl Course {
         for (&job, _) in reserved {
             base.apply(Input::Bound { job }, now, &mut Vec::new());
         }
-        Self { base, target, now, work: 0 }
+        Self { base, target, now, work: 0, many: false }
     }
 
     /// Whether there is time for further plays.
     pub(super) fn has_time(&self) -> bool {
         self.work < WORK_MAX
+    }
+
+    /// Whether not all was tried, so that fewer ends may be enough than are found.
+    pub(super) fn is_rough(&self) -> bool {
+        self.many || !self.has_time()
     }
 
     /// The play in which everybody ends.
@@ -157,7 +164,8 @@ impl Course {
                 self.shrink(&mut play, &full, |set| set.retain(|job| !jobs.contains(job)));
             }
         }
-        while play.ended.len() <= SINGLES_MAX {
+        self.many = play.ended.len() > SINGLES_MAX;
+        while !self.many {
             let mut fewer = false;
             for job in play.ended.clone().into_iter().rev() {
                 let there = play.ended.contains(&job);

@@ -10,6 +10,7 @@ mod choice;
 mod course;
 mod needs;
 
+use needs::Needs;
 use serde::{Deserialize, Serialize};
 
 use super::{Basis, Bound, Holding, Job, JobId, Millis, NodeId, Pool, Rests, Shape, Wait, Waiting};
@@ -56,6 +57,8 @@ pub struct Waits {
     pub holders: Holders,
     /// What must happen first, in this order. Nothing in a [`Pool::glance`].
     pub needs: Vec<Need>,
+    /// Whether there was no time to try each of those, so that fewer may be enough.
+    pub rough: bool,
     /// When it starts if all of that takes as long as it may and nothing else arrives, where
     /// something limits each part of it.
     pub foreseen: Option<Millis>,
@@ -96,7 +99,8 @@ impl Pool {
         if let (Standing::Waits(waits), Some(waiting)) =
             (&mut explanation.standing, self.waiting.get(&job))
         {
-            (waits.needs, waits.foreseen) = self.needs(waiting, &waits.wait, now);
+            let Needs { first, rough, foreseen } = self.needs(waiting, &waits.wait, now);
+            (waits.needs, waits.rough, waits.foreseen) = (first, rough, foreseen);
             waits.changes = self.changes(waiting, waits, now);
         }
         Some(explanation)
@@ -139,6 +143,7 @@ impl Pool {
             wait,
             holders,
             needs: Vec::new(),
+            rough: false,
             foreseen: None,
             bound,
             rests: self.rests(now),

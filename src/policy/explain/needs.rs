@@ -11,7 +11,7 @@
 //!
 //! Two things are summed up rather than named: what follows after the first rounds
 //! ([`Need::Rounds`]), and of many the names. In a pool so large that there is no time to look at
-//! each, more may be listed than is needed, and fewer to choose from.
+//! each, more may be listed than is needed, and fewer to choose from; then it says so.
 //!
 //! [`Change`]: super::Change
 
@@ -140,6 +140,16 @@ pub enum Unfit {
     Unhealthy(GpuSet),
 }
 
+/// What must happen before a job starts.
+#[derive(Default)]
+pub(super) struct Needs {
+    pub(super) first: Vec<Need>,
+    /// Whether there was no time to try each, so that fewer ends may be enough.
+    pub(super) rough: bool,
+    /// When it starts then.
+    pub(super) foreseen: Option<Millis>,
+}
+
 /// Jobs that end in a play, told together.
 enum Group {
     /// They hold GPUs from the first: of one node, or, where it is many, wherever.
@@ -158,13 +168,8 @@ impl Group {
 }
 
 impl Pool {
-    /// What must happen before a job starts, and when it starts then.
-    pub(super) fn needs(
-        &self,
-        waiting: &Waiting,
-        wait: &Wait,
-        now: Millis,
-    ) -> (Vec<Need>, Option<Millis>) {
+    /// What must happen before a job starts.
+    pub(super) fn needs(&self, waiting: &Waiting, wait: &Wait, now: Millis) -> Needs {
         let job = &waiting.job;
         let mut needs = Vec::new();
         if self.config.paused {
@@ -172,7 +177,7 @@ impl Pool {
         }
         if !self.could_fit(job) {
             needs.push(self.needs_fit(job));
-            return (needs, None);
+            return Needs { first: needs, ..Needs::default() };
         }
         if waiting.retry_at > now {
             needs.push(Need::Time { until: waiting.retry_at });
@@ -181,7 +186,7 @@ impl Pool {
         let play = self.course_of(&mut course, wait);
         if !play.starts && !play.cut {
             needs.push(self.stuck(job));
-            return (needs, None);
+            return Needs { first: needs, ..Needs::default() };
         }
         let groups = self.groups(&play);
         if play.cut || groups.len() > ROUNDS_MAX {
@@ -191,7 +196,8 @@ impl Pool {
             needs.extend(self.told_in_full(&mut course, job, &play, &groups));
         }
         let foreseen = (play.starts && !play.unlimited && !self.config.paused).then_some(play.at);
-        (needs, foreseen)
+        let rough = course.is_rough() && !self.is_plain(job, &play);
+        Needs { first: needs, rough, foreseen }
     }
 
     /// The play that is told: with a gate of its own, a large waits for that node.
