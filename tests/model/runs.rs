@@ -197,6 +197,19 @@ fn long_runs_in_trouble() {
     explore(in_trouble());
 }
 
+#[test]
+#[ignore = "minutes; see docs/model-checking.md"]
+fn long_runs_with_each_option_in_trouble() {
+    explore(options_in_endings());
+    explore(options_ailing());
+}
+
+#[test]
+#[ignore = "minutes; see docs/model-checking.md"]
+fn long_runs_with_many_jobs() {
+    explore(many_jobs());
+}
+
 /// One node, where each bound has its exact form.
 fn one_node() -> Vec<Run> {
     let timed = Setup::timed;
@@ -277,6 +290,73 @@ fn in_trouble() -> Vec<Run> {
         run("1x3: ailing", 431_674, slow(1, 3, 3, 2).with(AILING)),
         run("2x2: binding", 210_641, slow(2, 2, 2, 2).with(binding)),
         run("2x2: ailing", 114_804, slow(2, 2, 2, 1).with(AILING)),
+    ]
+}
+
+/// Each option where pods are deleted, fail, and the controller crashes; with bounds.
+fn options_in_endings() -> Vec<Run> {
+    let ends =
+        |nodes, smalls, larges| Setup::timed(nodes, 2, (smalls, 1), (larges, 1)).with(ENDINGS);
+    let filled = two_limits(2, 1, 1, 2).configured(balanced(2)).with(ENDINGS);
+    let turn = |config: &mut Config| config.turn = Some(ticks(2));
+    let overdue = |config: &mut Config| config.drain_limit = Some(ticks(1));
+    vec![
+        run("1x2: a turn, ends and a crash", 97_261, ends(1, 2, 3).configured(turn).slow()),
+        run("1x2: balanced, ends and a crash", 12_292, filled),
+        run(
+            "1x2: waves of 1, ends and a crash",
+            70_130,
+            ends(1, 3, 2).configured(waves_of(1)).slow(),
+        ),
+        run("2x2: waves of 1, ends and a crash", 53_854, ends(2, 2, 3).configured(waves_of(1))),
+        run(
+            "2x2: one wave at a time, ends and a crash",
+            50_623,
+            ends(2, 2, 3).configured(one_wave),
+        ),
+        run("2x2: one kept open, ends and a crash", 44_178, ends(2, 3, 2).configured(keep)),
+        run("2x2: two drains, ends and a crash", 54_684, ends(2, 2, 3).configured(two_drains)),
+        run(
+            "2x2: balanced, ends and a crash",
+            19_382,
+            two_nodes(1, 1, 2).configured(balanced(2)).with(ENDINGS),
+        ),
+        run(
+            "1x2: drains told of, ends and a crash",
+            72_825,
+            ends(1, 3, 2).configured(overdue).slow(),
+        ),
+    ]
+}
+
+/// Each option where GPUs turn bad, nodes are lost, foreign pods come, and the controller crashes.
+fn options_ailing() -> Vec<Run> {
+    let ails = |nodes, smalls, larges| Setup::new(nodes, 2, smalls, larges).slow().with(AILING);
+    let timed = Setup::timed(1, 2, (2, 1), (2, 1)).with(AILING).unbounded();
+    let filled = two_limits(2, 1, 1, 2).with(AILING).unbounded();
+    let turn = |config: &mut Config| config.turn = Some(ticks(2));
+    vec![
+        run("1x2: a turn, ailing", 19_916, timed.configured(turn)),
+        run("1x2: balanced, ailing", 49_878, filled.configured(balanced(2))),
+        run("1x2: waves of 1, ailing", 40_626, ails(1, 2, 2).configured(waves_of(1))),
+        run("1x2: overdue, ailing", 16_762, ails(1, 2, 1).configured(overdue)),
+        run("2x2: one wave at a time, ailing", 91_080, ails(2, 1, 2).configured(one_wave)),
+        run("2x2: one kept open, ailing", 66_560, ails(2, 1, 2).configured(keep)),
+        run("2x2: two drains, ailing", 87_244, ails(2, 1, 2).configured(two_drains)),
+    ]
+}
+
+/// As many jobs as ten minutes allow.
+fn many_jobs() -> Vec<Run> {
+    let timed = Setup::timed;
+    let filled = two_nodes(3, 2, 3).configured(balanced(2));
+    vec![
+        run("1x2: 7 smalls, 4 larges", 4_391_279, timed(1, 2, (7, 1), (4, 1))),
+        run("1x2: balanced, 4 smalls, 4 larges", 0, two_limits(2, 2, 2, 4).configured(balanced(4))),
+        run("2x2: 6 smalls, 4 larges", 0, timed(2, 2, (6, 1), (4, 1))),
+        run("2x2: balanced, 5 smalls, 3 larges", 0, filled),
+        run("2x2: each trouble once", 0, Setup::new(2, 2, 1, 1).with(EACH_ONCE)),
+        run("2x2: ends and a crash, 4 smalls", 0, timed(2, 2, (4, 1), (3, 1)).with(ENDINGS)),
     ]
 }
 
