@@ -46,16 +46,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     refuse_breaches(&report)
 }
 
-/// The policies of these names, which a job list and a stream read differently. Ends the process
-/// as a wrong argument does.
+/// The policies of these names, each once; a job list and a stream read names differently. Ends the
+/// process as a wrong argument does.
 fn named<T>(names: &[String]) -> Vec<T>
 where
-    T: FromStr,
+    T: FromStr + PartialEq,
     T::Err: Display,
 {
-    let parsed: Result<Vec<T>, T::Err> = names.iter().map(|name| name.parse()).collect();
-    parsed.unwrap_or_else(|error| {
-        let message = format!("invalid value for '--policy <NAME>': {error}");
-        super::Cli::command().error(ErrorKind::ValueValidation, message).exit()
-    })
+    let mut policies = Vec::new();
+    for name in names {
+        match name.parse() {
+            Ok(policy) if policies.contains(&policy) => {}
+            Ok(policy) => policies.push(policy),
+            Err(error) => {
+                let message = format!("invalid value for '--policy <NAME>': {error}");
+                super::Cli::command().error(ErrorKind::ValueValidation, message).exit()
+            }
+        }
+    }
+    policies
 }

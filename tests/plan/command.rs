@@ -22,7 +22,8 @@ const MIXED: [&str; 4] = ["simulate", "3-mixed.csv", "--demand", "3-mixed.demand
 
 #[test]
 fn programs_get_the_fields_that_are_promised() {
-    let policies = "fifo-strict-peak,easy-elastic";
+    // A name that comes twice is played once.
+    let policies = "fifo-strict-peak,easy-elastic,fifo-strict-peak";
     let out = json(&[&MIXED[..], &["--policy", policies, "--json", "--check"]].concat());
     let policies = out["policies"].as_array().unwrap();
     assert_eq!(policies.len(), 2);
