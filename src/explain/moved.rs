@@ -30,7 +30,11 @@ fn because(moved: &BoundMoved, words: &Words<'_>) -> String {
         Cause::NodeUnfit(node) => {
             format!("node {} lost a GPU or takes no new work", words.node(node))
         }
-        Cause::NodeBack(node) => format!("node {} takes new work again", words.node(node)),
+        Cause::ServableAgain(job) => format!(
+            "{}, which is served first and fits some nodes only, can be served now",
+            words.pod(job)
+        ),
+        Cause::NodeBack(node) => format!("node {} takes new work now", words.node(node)),
         Cause::Foreign(job) => {
             format!("{} holds GPUs and did not go through Sluice", words.pod(job))
         }
@@ -80,7 +84,11 @@ mod tests {
             (Cause::CameBack(a, UnreserveReason::Expired), "the reservation of team/a, which is"),
             (Cause::NodeGone(node), "node n is gone."),
             (Cause::NodeUnfit(node), "node n lost a GPU or takes no new work."),
-            (Cause::NodeBack(node), "node n takes new work again."),
+            (
+                Cause::ServableAgain(a),
+                "team/a, which is served first and fits some nodes only, can be served now.",
+            ),
+            (Cause::NodeBack(node), "node n takes new work now."),
             (Cause::Foreign(a), "team/a holds GPUs and did not go through Sluice."),
             (Cause::Overran(a), "team/a holds GPUs beyond its limit."),
             (Cause::Unlimited(a), "team/a has no activeDeadlineSeconds."),

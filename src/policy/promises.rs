@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::bound::{Before, ByPlace, Figure, Terms};
 use super::{
     Basis, Bound, Config, Decision, Explanation, Fits, GpuSet, Input, Job, JobId, Kind, Millis,
-    NodeId, NodeSpec, Pool, QueueKey, Shape, Stage, Standing, TenantId, UnreserveReason, Waiting,
+    Node, NodeId, NodeSpec, Pool, QueueKey, Shape, Stage, Standing, TenantId, UnreserveReason,
+    Waiting,
 };
 
 /// A waiting job is told a later time than before, or none any more.
@@ -40,8 +41,11 @@ pub enum Cause {
     NodeGone(NodeId),
     /// The node lost a GPU, or takes no new work.
     NodeUnfit(NodeId),
-    /// The node takes new work again, and others wait for it: where there is one wave at a time, or
-    /// where a large waits that only some nodes fit.
+    /// This large, which is served first and fits some nodes only, was held back or fitted others,
+    /// and a node is emptied for it now: that which was emptied for another may be given up.
+    ServableAgain(JobId),
+    /// The node takes new work again, or is new, and others wait for it: where there is one wave at
+    /// a time.
     NodeBack(NodeId),
     /// This job went round the rule and holds GPUs.
     Foreign(JobId),
@@ -108,7 +112,8 @@ pub struct Stepped {
 struct Came {
     key: QueueKey,
     cause: Cause,
-    wide: bool,
+    /// Whether its share is more than that of a place, so that all is to be counted again.
+    anew: bool,
 }
 
 /// What figures rested on when they were told.
@@ -121,8 +126,8 @@ struct Seen {
     /// The next end of a limit that a holder may outlast.
     limits_kept: Option<(Millis, JobId)>,
     terms: Terms,
-    /// Whether a large waits that only some nodes fit.
-    choosy: bool,
+    /// Larges that fit some nodes only, and for which one may be emptied.
+    servable: BTreeSet<JobId>,
 }
 
 impl Promises {
@@ -208,45 +213,73 @@ impl Promises {
             return Vec::new();
         }
         let seen = Seen::of(pool, now);
-        let everywhere = self.seen.as_ref().map_or(Some(Cause::Restarted), |s| s.moved(&seen));
+        let everywhere = self.seen.as_ref().and_then(|before| before.moved(&seen));
+        let restarted = self.seen.is_none().then_some(Cause::Restarted);
         let changed: BTreeSet<JobId> = inputs.iter().filter_map(told_again).collect();
+        let back = came_back(decisions);
         let mut moved = Vec::new();
         for shape in [Shape::Small, Shape::Large] {
-            let came = self.came(pool, shape, decisions, now);
+            let came = self.came(pool, shape, decisions, &back, now);
             let mut ahead = Before::default();
+            let mut behind = None;
             for waiting in pool.queue(shape) {
                 let job = waiting.job.id;
                 let fresh = Promise::new(waiting, pool.figure(seen.terms, waiting, ahead, now));
                 ahead.add(&waiting.job);
-                let own = changed.contains(&job) && self.seen.is_some();
-                let anew = own.then_some(Cause::Changed).or(everywhere);
                 let Some(before) = self.told.insert(job, fresh) else { continue };
+                let again = changed.contains(&job) && self.seen.is_some();
+                let own = again.then_some(Cause::Changed);
+                let anew = own.or(everywhere).or(culprit(pool, fresh.bound));
+                let anew = anew.or(restarted).or(behind);
                 let ahead = &came[..came.partition_point(|came| came.key <= fresh.key)];
-                let anew = anew.or_else(|| no_time(pool, fresh.bound));
                 let (told, cause) = before.renewed(fresh, anew, ahead);
                 let (from, to) = (before.bound.latest_start, told.bound.latest_start);
                 if let (Some(from), Some(cause)) = (from, cause) {
                     moved.push(BoundMoved { job, from, to, cause });
                 }
                 self.told.insert(job, told);
+                let held = self.seen.as_ref().is_some_and(|seen| !seen.servable.contains(&job));
+                if seen.servable.contains(&job) && (again || held) {
+                    behind = behind.or(Some(Cause::ServableAgain(job)));
+                }
             }
         }
+        moved.extend(self.placed_late(pool, &back, now));
         // Whoever has GPUs keeps what it was told until they are bound: it may come back.
         self.told.retain(|&job, _| pool.waiting(job).is_some() || may_come_back(pool, job));
         self.seen = Some(seen);
         moved
     }
 
+    /// Whoever came back and was placed elsewhere at once, later than it was told.
+    fn placed_late(
+        &mut self,
+        pool: &Pool,
+        back: &BTreeMap<JobId, UnreserveReason>,
+        now: Millis,
+    ) -> Vec<BoundMoved> {
+        let mut moved = Vec::new();
+        for (&job, &reason) in back.iter().filter(|(job, _)| pool.node_of(**job).is_some()) {
+            let Some(told) = self.told.get_mut(&job) else { continue };
+            if let Some(from) = told.bound.latest_start.filter(|&from| from < now) {
+                let (to, cause) = (Some(now), Cause::CameBack(job, reason));
+                told.bound.latest_start = to;
+                moved.push(BoundMoved { job, from, to, cause });
+            }
+        }
+        moved
+    }
+
     /// Jobs of a shape that are served before others which were told a time sooner: they arrived,
     /// or came back, or arrived and were served at once.
-    fn came(&self, pool: &Pool, shape: Shape, decisions: &[Decision], now: Millis) -> Vec<Came> {
-        let back: BTreeMap<JobId, UnreserveReason> = decisions
-            .iter()
-            .filter_map(|decision| match decision {
-                Decision::Unreserved { job, reason, .. } => Some((*job, *reason)),
-                _ => None,
-            })
-            .collect();
+    fn came(
+        &self,
+        pool: &Pool,
+        shape: Shape,
+        decisions: &[Decision],
+        back: &BTreeMap<JobId, UnreserveReason>,
+        now: Millis,
+    ) -> Vec<Came> {
         let at_once = decisions.iter().filter_map(|decision| match decision {
             // Whoever fills a gap behind a gate takes nothing from those in front.
             Decision::Reserved { job, kind, .. } if *kind != Kind::Backfill => pool.job(*job),
@@ -271,7 +304,10 @@ impl Promises {
                     Some(&reason) => Cause::CameBack(job.id, reason),
                     None => Cause::ServedFirst(job.id),
                 };
-                Came { key: job.queue_key(), cause, wide: matches!(job.shape, Shape::Wide(_)) }
+                let wide = matches!(job.shape, Shape::Wide(_));
+                // It takes no node that is emptied already, but has another one emptied.
+                let choosy = job.shape == Shape::Large && job.fits != Fits::Any;
+                Came { key: job.queue_key(), cause, anew: wide || choosy }
             })
             .collect();
         came.sort_unstable_by_key(|came| came.key);
@@ -289,7 +325,9 @@ impl Promise {
     /// which all is counted anew, or these, who are served before it since. Without either, what
     /// was told stands.
     fn renewed(self, fresh: Self, anew: Option<Cause>, ahead: &[Came]) -> (Self, Option<Cause>) {
-        let Some(cause) = anew.or_else(|| ahead.last().map(|came| came.cause)) else {
+        // That no time can be given has one of these causes, or is by the settings.
+        let none = fresh.bound.latest_start.is_none().then_some(Cause::Settings);
+        let Some(cause) = anew.or(ahead.last().map(|came| came.cause)).or(none) else {
             return (self.unless_sooner(self.bound.latest_start, fresh), None);
         };
         let told = if anew.is_some() { fresh } else { self.after(ahead, fresh) };
@@ -299,9 +337,9 @@ impl Promise {
 
     /// What is left of it where these are served first.
     fn after(self, ahead: &[Came], fresh: Self) -> Self {
-        // Where itself came back, or a wide one goes before it, all is to be counted again; so it
-        // is where the gate that was closed for it is closed for another.
-        let again = ahead.iter().any(|came| came.wide || came.key == self.key);
+        // Where itself came back all is to be counted again; so it is where the gate that was closed
+        // for it is closed for another.
+        let again = ahead.iter().any(|came| came.anew || came.key == self.key);
         let Some(by_place) = self.by_place.filter(|_| !again) else { return fresh };
         let more = self.more.saturating_add(ahead.len() as u64);
         Self { more, ..self }.unless_sooner(Some(by_place.latest_start(more)), fresh)
@@ -318,20 +356,35 @@ impl Promise {
     }
 }
 
-/// Why a job is told no time, if it is told none.
-fn no_time(pool: &Pool, bound: Bound) -> Option<Cause> {
-    if bound.latest_start.is_some() {
-        return None;
-    }
-    Some(match bound.basis {
+/// Who or what it is that no time can be given for.
+fn culprit(pool: &Pool, bound: Bound) -> Option<Cause> {
+    match bound.basis {
         Basis::Unlimited(job) | Basis::Outlasted(job) => {
             let limited = pool.holding(job).is_some_and(|holding| holding.latest_end.is_some());
-            if limited { Cause::Overran(job) } else { Cause::Unlimited(job) }
+            Some(if limited { Cause::Overran(job) } else { Cause::Unlimited(job) })
         }
-        Basis::Quota(tenant) => Cause::Quota(tenant),
-        // A pause or a missing limit; that no node is left is known by the nodes.
-        _ => Cause::Settings,
-    })
+        Basis::Quota(tenant) => Some(Cause::Quota(tenant)),
+        _ => None,
+    }
+}
+
+/// Whose GPUs were taken back, and why.
+fn came_back(decisions: &[Decision]) -> BTreeMap<JobId, UnreserveReason> {
+    let back = decisions.iter().filter_map(|decision| match decision {
+        Decision::Unreserved { job, reason, .. } => Some((*job, *reason)),
+        _ => None,
+    });
+    back.collect()
+}
+
+/// Whether a node may be emptied for a large now.
+fn is_servable(pool: &Pool, waiting: &Waiting, now: Millis) -> bool {
+    let job = &waiting.job;
+    let fits = |(&id, node): (&NodeId, &Node)| {
+        let whole = node.spec.gpus.is_within(node.ever_free());
+        job.fits.on(id) && node.takes_larges(pool.config.gpus_per_node) && whole
+    };
+    waiting.retry_at <= now && pool.within_quota(job) && pool.nodes.iter().any(fits)
 }
 
 /// Whether a job has GPUs that it is not bound to.
@@ -355,9 +408,10 @@ impl Seen {
         let foreign = holdings().filter(|(_, holding)| holding.kind == Kind::Foreign);
         let foreign = foreign.map(|(&job, holding)| (job, (holding.gpus, holding.latest_end)));
         let (config, terms) = (pool.config().clone(), pool.terms(now));
-        let mut larges = pool.queue(Shape::Large);
-        let choosy = larges.any(|waiting| waiting.job.fits != Fits::Any);
-        Self { at: now, config, nodes, foreign: foreign.collect(), limits_kept, terms, choosy }
+        let choosy = pool.queue(Shape::Large).filter(|waiting| waiting.job.fits != Fits::Any);
+        let servable = choosy.filter(|waiting| is_servable(pool, waiting, now));
+        let servable = servable.map(|waiting| waiting.job.id).collect();
+        Self { at: now, config, nodes, foreign: foreign.collect(), limits_kept, terms, servable }
     }
 
     /// What happened since that moves everybody's time.
@@ -404,8 +458,7 @@ impl Seen {
                 return Some(job.map_or(Cause::Settings, Cause::Longer));
             }
         }
-        // A large in front that had no node drains one now, and a drain behind it may be given up.
-        if now.config.one_wave || now.choosy {
+        if now.config.one_wave {
             let back = |(id, spec): (&NodeId, &NodeSpec)| {
                 (self.nodes.get(id) != Some(spec)).then_some(Cause::NodeBack(*id))
             };

@@ -28,6 +28,7 @@ mod promises;
 mod quotas;
 mod records;
 mod restarts;
+mod servable;
 mod timeline;
 mod told;
 mod transitions;

@@ -1,7 +1,7 @@
 //! What waiting jobs were told: how it is kept, when it is looked at again, how it is said.
 
 use sluice::policy::{
-    Basis, Bound, Cause, Input, Job, Millis, Promises, Shape, Standing, UnreserveReason,
+    Basis, Bound, Cause, Input, Job, JobId, Millis, Promises, Shape, Standing, UnreserveReason,
 };
 
 use super::promises::Told;
@@ -129,4 +129,40 @@ fn who_begins_anew_says_which_times_are_later_for_that() {
     promises.recall(first, Millis::from_secs(1));
     let moved: Vec<_> = step(&mut promises, std::slice::from_ref(first), 31);
     assert_eq!(moved, [(s1, 30 + 220, Some(31 + 220), Cause::Changed)]);
+}
+
+#[test]
+fn who_begins_anew_names_who_is_the_cause_where_no_time_can_be_given() {
+    let mut told = Told::new(&limits(10, 50), 1);
+    told.play("0 | large R limit=50; small s1 limit=10 | R to n0");
+    let old = &told.timeline.pool;
+    let s1 = old.queue(Shape::Small).next().unwrap().job.clone();
+    let unlimited = Job { id: JobId(99), priority: 1, limit: None, ..s1.clone() };
+    let (mut pool, mut promises) = (restore(old), Promises::default());
+    promises.recall(&s1, Millis::from_secs(220));
+    let inputs = [s1.clone(), unlimited].map(|job| Input::Queued(Box::new(job)));
+    let moved = promises.step(&mut pool, &inputs, Millis::from_secs(30)).moved;
+    let [moved] = moved[..] else { panic!("{moved:?}") };
+    assert_eq!((moved.job, moved.to, moved.cause), (s1.id, None, Cause::Unlimited(JobId(99))));
+}
+
+#[test]
+fn who_is_placed_elsewhere_at_once_is_later_than_it_was_told() {
+    let mut told = Told { timeline: Timeline::slow(&limits(10, 50), 2) };
+    told.play(
+        "0  | small s limit=10 on=n0; small t limit=5 on=n1    | s to n0; t to n1
+         0  | bind s,t |
+         0  | large Q limit=50 on=n1; large A limit=50         | n1 drains for Q until 5
+         5  | done t   | Q to n1; n0 drains for A until 10
+         5  | bind Q   |
+         10 | done s   | A to n0
+         28 | done Q   | n1 owes NoLargeWaits",
+    );
+    assert_eq!(told.told("A"), Some(10));
+    let a = told.timeline.id("A");
+    let cause = Cause::CameBack(a, UnreserveReason::NodeUnfit);
+    let moved = told
+        .play("29 | node n0 cordoned | A off n0 NodeUnfit until 29; n0 owes NodeUnfit; A to n1");
+    assert_eq!(moved, [(10, Some(29), cause)]);
+    assert_eq!(told.play("30 | node n0 |"), [], "once");
 }

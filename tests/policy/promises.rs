@@ -56,6 +56,7 @@ fn whatever_else_happens_is_named_and_what_is_told_then_holds() {
         "NodeGone",
         "NodeUnfit",
         "NodeBack",
+        "ServableAgain",
         "Foreign",
         "Overran",
         "Unlimited",
@@ -343,7 +344,7 @@ fn a_node_that_comes_back_moves_times_only_where_others_may_have_waited_for_it()
     };
     let (config, drains) = (limits(90, 90), "n1 drains for A until 60");
     assert_eq!(causes(&config, "", drains), []);
-    assert_eq!(causes(&config, "on=n0", ""), [Cause::NodeBack(NodeId(1))]);
+    assert_eq!(causes(&config, "on=n0", ""), []);
     let one_wave = Config { one_wave: true, ..config };
     assert_eq!(causes(&one_wave, "", drains), [Cause::NodeBack(NodeId(1))]);
 }
