@@ -36,7 +36,7 @@ pub fn basis(waits: &Waits, shape: Shape, context: &Context<'_>) -> String {
 }
 
 fn spans(rests: Rests, shape: Shape, context: &Context<'_>) -> String {
-    let Rests { small, large, turn, failures } = rests;
+    let Rests { small, large, turn, failures, .. } = rests;
     let mut spans = vec![
         format!("{} for a small pod and {} for a whole-node pod", length(small), length(large)),
         share(context),
@@ -47,7 +47,20 @@ fn spans(rests: Rests, shape: Shape, context: &Context<'_>) -> String {
     if shape.is_small() && failures > Millis::default() {
         spans.push(format!("and {} for whole-node pods that fail at once", length(failures)));
     }
-    spans.join(", ")
+    format!("{}, in all {}", spans.join(", "), rounds(rests))
+}
+
+/// What the spans come to.
+fn rounds(rests: Rests) -> String {
+    let Rests { once, rounds, round, told_before, .. } = rests;
+    let rounds = (rounds > 0).then(|| {
+        let count = u32::try_from(rounds).unwrap_or(u32::MAX);
+        format!("{} of {}", counted(count, "round", "rounds"), length(round))
+    });
+    let once = (once > Millis::default() || rounds.is_none()).then(|| length(once));
+    let sum: Vec<String> = once.into_iter().chain(rounds).collect();
+    let from = if told_before { ", counted from when it was told" } else { "" };
+    format!("{}{from}", sum.join(" and "))
 }
 
 /// Of each pod's limit what is not its own.
@@ -61,10 +74,12 @@ pub fn basis_facts(waits: &Waits, context: &Context<'_>) -> Value {
     match waits.bound.basis {
         Basis::Drain => json!({"kind": "Drain", "control_plane_ms": context.control_plane}),
         Basis::Place(place) => {
-            let Rests { small, large, turn, failures } = waits.rests;
+            let Rests { small, large, turn, failures, once, rounds, round, told_before } =
+                waits.rests;
             json!({
                 "kind": "Place", "place": place, "small_ms": small, "large_ms": large,
-                "turn_ms": turn, "failures_ms": failures,
+                "turn_ms": turn, "failures_ms": failures, "once_ms": once, "rounds": rounds,
+                "round_ms": round, "told_before": told_before,
                 "control_plane_ms": context.control_plane,
             })
         }

@@ -39,12 +39,13 @@ fn waiting(
         lines.push("First:".to_owned());
     }
     for wanted in &waits.needs {
-        let (sentence, below) = need(wanted, explanation.now, context);
+        let (sentence, below) = need(wanted, waits.rough, explanation.now, context);
         lines.push(format!("  {sentence}"));
         lines.extend(below.iter().map(|line| format!("    {line}")));
     }
     if waits.rough {
-        lines.push("There are too many to try each of them: fewer may be enough.".to_owned());
+        let rough = "Fewer of them, or others, may do as well: not every choice was tried.";
+        lines.push(rough.to_owned());
     }
     if let Some(at) = waits.foreseen.filter(|&at| Some(at) != waits.bound.latest_start) {
         let at = context.words.at(at);

@@ -58,6 +58,14 @@ pub struct Rests {
     pub turn: Millis,
     /// What larges that fail at once add to that.
     pub failures: Millis,
+    /// What is waited once, from now.
+    pub once: Millis,
+    /// How many rounds are waited besides.
+    pub rounds: u64,
+    /// The longest that one of them takes.
+    pub round: Millis,
+    /// Whether the time that is told was counted from before now.
+    pub told_before: bool,
 }
 
 /// A setting that leaves no node to larges.
@@ -98,10 +106,12 @@ pub(super) struct ByPlace {
 impl ByPlace {
     /// The latest start if so many more are served first.
     pub(super) fn latest_start(self, more: u64) -> Millis {
+        self.start + Millis(self.round.0.saturating_mul(self.rounds(more)))
+    }
+
+    fn rounds(self, more: u64) -> u64 {
         let places = self.places.saturating_add(more);
-        let rounds =
-            places.div_ceil(NonZeroU64::from(self.served).get()).saturating_sub(self.spared);
-        self.start + Millis(self.round.0.saturating_mul(rounds))
+        places.div_ceil(NonZeroU64::from(self.served).get()).saturating_sub(self.spared)
     }
 }
 
@@ -147,12 +157,17 @@ pub(super) struct Terms {
 impl Pool {
     /// When at the latest a job starts as things stand; `None` if it does not wait.
     pub fn bound(&self, job: JobId, now: Millis) -> Option<Bound> {
+        Some(self.figure_of(job, now)?.bound)
+    }
+
+    /// The figure of a job as things stand; `None` if it does not wait.
+    pub(super) fn figure_of(&self, job: JobId, now: Millis) -> Option<Figure> {
         let waiting = self.waiting.get(&job)?;
         let mut before = Before { jobs: self.ahead(job)?, ..Before::default() };
         for gpus in self.queue_of(waiting.job.shape).wide_before(&waiting.job) {
             before.widen(gpus);
         }
-        Some(self.figure(self.terms(now), waiting, before, now).bound)
+        Some(self.figure(self.terms(now), waiting, before, now))
     }
 
     /// What figures rest on now.
@@ -317,12 +332,15 @@ impl Pool {
         (turn, Millis(in_vain.0.saturating_mul(EARLY_FAILURES_MAX.into())))
     }
 
-    /// The spans of time that figures by place are made of now.
-    pub(super) fn rests(&self, now: Millis) -> Rests {
+    /// What a figure is made of.
+    pub(super) fn rests(&self, figure: Figure, now: Millis) -> Rests {
         let terms = self.terms(now);
         let (small, large) = (terms.small.0, terms.large.0);
         let (turn, failures) = self.turn_and_failures(large);
-        Rests { small, large, turn, failures }
+        let none = (Millis::default(), 0, Millis::default());
+        let by_place = figure.by_place.map(|by| (by.start.since(now), by.rounds(0), by.round));
+        let (once, rounds, round) = by_place.unwrap_or(none);
+        Rests { small, large, turn, failures, once, rounds, round, told_before: false }
     }
 
     /// A job that holds GPUs without an enforced limit.

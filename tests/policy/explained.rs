@@ -143,9 +143,11 @@ fn json_names_the_very_pods_and_their_latest_ends() {
             "basis": {
                 "kind": "Place", "place": 2, "small_ms": 100_000, "large_ms": 500_000,
                 "turn_ms": 500_000, "failures_ms": 180_000, "control_plane_ms": 45_000,
+                "once_ms": 100_000, "rounds": 1, "round_ms": 600_000, "told_before": false,
             },
             "rests_on": "place 2 of its queue, 1 m 40 s for a small pod and 8 m 20 s for a \
-                         whole-node pod, 45 s of each for the control plane",
+                         whole-node pod, 45 s of each for the control plane, in all 1 m 40 s and \
+                         1 round of 10 m",
             "changes": [
                 {"effect": "Sooner", "kind": "EarlyEnds",
                  "if": "those that it waits for end before their limits"},

@@ -160,33 +160,59 @@ fn of_more_nodes_than_there_is_time_to_try_more_is_listed_than_is_needed_and_tha
     assert_eq!(hurried.foreseen, Some(Millis::from_secs(500)), "that is known all the same");
 }
 
-/// Whether the last of so many smalls is told that fewer ends may be enough, where 72 GPUs are held
-/// as this line says, and `first` waits before them all.
-fn is_rough(held: &str, first: &str, smalls: u32) -> bool {
-    let mut timeline = Timeline::new(&limits(100, 500), 9);
+/// Whether the last of as many smalls as a pool has GPUs is told that fewer ends may be enough. All
+/// GPUs are held, and all that is `held` must end; `first` waits before all others.
+fn is_rough((nodes, gpus): (u32, u32), held: &str, first: &str) -> bool {
+    let config = Config { gpus_per_node: gpus, wave_size: gpus, ..limits(100, 500) };
+    let mut timeline = Timeline::new(&config, nodes);
     timeline.play(&format!(
         "0 | {held}
-         1 | {first}; small s2..s{smalls} limit=100 |"
+         1 | {first}; small s2..s{} limit=100 |",
+        nodes * gpus
     ));
-    waits(&mut timeline, &format!("s{smalls}")).rough
+    waits(&mut timeline, &format!("s{}", nodes * gpus)).rough
 }
 
 #[test]
 fn more_ends_than_are_tried_one_by_one_are_said_to_be_so_many() {
-    let places = (0..9).map(|n| format!("r{}..r{} to n{n}", 8 * n + 1, 8 * n + 8));
-    let places = places.collect::<Vec<_>>().join("; ");
-    let held = format!("small r1..r72 limit=100 | {places}");
-    // That one need not start before the last one does.
-    let only_there = "small s1 limit=100 on=n8";
-    let rough = |smalls| is_rough(&held, only_there, smalls);
-    assert_eq!([rough(65), rough(66)], [false, true]);
-    // Where each end lets the next of the queue start, as many are needed as stand before it.
-    assert!(!is_rough(&held, "small s1 limit=100", 65));
-    // Not where one that ends has many GPUs.
-    let wide = "wide w gpus=7 limit=100";
-    let places = (1..9).map(|n| format!("r{}..r{} to n{n}", 8 * n - 6, 8 * n + 1));
-    let places = places.collect::<Vec<_>>().join("; ");
+    let full = |from: u32, nodes: u32, gpus: u32| {
+        let first = |node: u32| gpus * (node - from) + 1;
+        let places = (from..nodes).map(|n| format!("r{}..r{} to n{n}", first(n), first(n + 1) - 1));
+        places.collect::<Vec<_>>().join("; ")
+    };
     let held =
-        format!("small r1 limit=90; {wide}; small r2..r65 limit=100 | r1 to n0; w to n0; {places}");
-    assert!(is_rough(&held, "small s1 limit=100", 72));
+        |nodes, gpus| format!("small r1..r{} limit=100 | {}", nodes * gpus, full(0, nodes, gpus));
+    assert!(!is_rough((16, 4), &held(16, 4), "small s1 limit=100 on=n15"), "64 ends");
+    assert!(is_rough((13, 5), &held(13, 5), "small s1 limit=100 on=n12"), "65 ends");
+    // Where each end lets the next of the queue start, as many are needed as stand before it.
+    assert!(!is_rough((13, 5), &held(13, 5), "small s1 limit=100"));
+    // Not where one that ends has many GPUs.
+    let rest = full(1, 14, 5);
+    let held = format!(
+        "wide w gpus=4 limit=100; small q limit=100 on=n0; small r1..r65 limit=100 | \
+         w to n0; q to n0; {rest}"
+    );
+    assert!(is_rough((14, 5), &held, "small s1 limit=100"));
+}
+
+#[test]
+fn others_that_would_do_as_well_but_not_in_each_choice_are_told_of() {
+    // Any three of sixteen: too many choices to try each, where a large waits elsewhere.
+    let held = "0 | small x limit=100 on=n2; small s1..s16 limit=100 on=n0,n1 | \
+                x to n2; s1..s8 to n0; s9..s16 to n1
+                1 | large A limit=500 on=n2; small t1..t3 limit=100 | n2 drains for A until 100";
+    let mut timeline = play(&limits(100, 500), 3, held);
+    let waits = waits(&mut timeline, "t3");
+    assert!(waits.rough && ends(&waits) == 3, "{waits:?}");
+    // A quota of another tenant matters to nobody, and each three do.
+    let held = "0 | set quota=7:3; small s1..s16 limit=100 | s1..s8 to n0; s9..s16 to n1
+                1 | small t1..t3 limit=100 |";
+    let mut timeline = play(&limits(100, 500), 2, held);
+    let needs = needs(&mut timeline, "t3");
+    assert!(matches!(needs[..], [_, Need::Ends { enough: Enough::Any(3), .. }]), "{needs:?}");
+    // One's own matters.
+    let held = "0 | set quota=7:3; small s1..s16 limit=100 | s1..s8 to n0; s9..s16 to n1
+                1 | small t1..t3 limit=100 tenant=7 |";
+    let mut timeline = play(&limits(100, 500), 2, held);
+    assert!(super::changes::waits(&mut timeline, "t3").rough);
 }

@@ -66,8 +66,12 @@ fn an_explanation_tells_what_was_told_before() {
     let glance = told.timeline.promises.glance(&told.timeline.pool, a, Millis(1_000)).unwrap();
     let Standing::Waits(glance) = glance.standing else { panic!("A waits") };
     assert_eq!(glance.bound, waits.bound);
+    let now = waits.bound;
+    waits.promised(now);
+    assert!(!waits.rests.told_before);
     waits.promised(earlier);
     assert_eq!(waits.bound, earlier);
+    assert!(waits.rests.told_before);
     // Whoever has outlasted its limit is named all the same.
     told.play("10.001 | tick | n0 overdue for A by r1 r2 r3 r4 r5 r6 r7 r8");
     let mut waits = said(&told.timeline);

@@ -23,6 +23,8 @@ pub(super) struct Choice {
     pub(super) alike: u32,
     /// Who starts on the way whatever is chosen.
     pub(super) always: BTreeSet<JobId>,
+    /// Whether others would do as well, or may, but not each choice of them was found to.
+    pub(super) more: bool,
 }
 
 impl Pool {
@@ -40,7 +42,8 @@ impl Pool {
         let beyond = others.split_off(others.len().min(TRIED_MAX));
         let one = |job: &JobId| self.gpus_in(play, *job) == Some(1);
         let even = jobs.len() == 1 || (self.is_even(target) && jobs.iter().all(one));
-        if !even && jobs.len() >= CHOSEN_MAX {
+        let mut more = !even && jobs.len() >= CHOSEN_MAX && !others.is_empty();
+        if more {
             others.clear();
         }
         let alike = self.two_of_each(play, jobs);
@@ -53,6 +56,7 @@ impl Pool {
         tried.retain(|&other| course.does_as_well(&set, (&alike, &rest), other, &mut always));
         let even = even && (jobs.len() == 1 || tried.iter().all(one));
         if !tried.is_empty() && !even && !course.any_choice_does(&set, jobs, &tried, &mut always) {
+            more = true;
             tried.clear();
         }
         // Of a large pool only those that end soonest are tried; the others are taken to be like
@@ -67,7 +71,7 @@ impl Pool {
             phase(other).is_some() && same.clone().next().is_some() && same.all(does)
         };
         let alike = beyond.iter().filter(|other| course.has_time() && like(other)).count();
-        Choice { alike: count(alike), tried, always }
+        Choice { alike: count(alike), tried, always, more }
     }
 
     /// Whoever holds GPUs in the play's end as the needed ones did and is not needed, those that
@@ -120,12 +124,16 @@ impl Pool {
     }
 
     /// Whether each GPU that comes free starts the next of the queue, up to a job of it: no large
-    /// waits, and they all ask for one GPU of any node.
+    /// waits, and they all ask for one GPU of any node, and no quota holds them back.
     fn is_even(&self, target: &Job) -> bool {
-        let any = |job: &Job| job.shape == Shape::Small && job.fits == Fits::Any;
+        let quotas = &self.config.quotas;
+        let any = |job: &Job| {
+            let free = !quotas.contains_key(&job.tenant);
+            job.shape == Shape::Small && job.fits == Fits::Any && free
+        };
         let mut ahead = self.queue(target.shape).map(|waiting| &waiting.job);
         let even = ahead.by_ref().take_while(|job| job.id != target.id).all(any) && any(target);
-        even && self.config.quotas.is_empty() && self.queue(Shape::Large).next().is_none()
+        even && self.queue(Shape::Large).next().is_none()
     }
 }
 

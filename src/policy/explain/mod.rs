@@ -57,7 +57,7 @@ pub struct Waits {
     pub holders: Holders,
     /// What must happen first, in this order. Nothing in a [`Pool::glance`].
     pub needs: Vec<Need>,
-    /// Whether there was no time to try each of those, so that fewer may be enough.
+    /// Whether not all was tried, so that fewer of those may be enough, or others.
     pub rough: bool,
     /// When it starts if all of that takes as long as it may and nothing else arrives, where
     /// something limits each part of it.
@@ -73,6 +73,7 @@ pub struct Waits {
 impl Waits {
     /// Takes what the job was told before for its latest start.
     pub fn promised(&mut self, told: Bound) {
+        self.rests.told_before = told.latest_start < self.bound.latest_start;
         if let Basis::Outlasted(_) = self.bound.basis {
             self.bound.latest_start = told.latest_start;
         } else {
@@ -127,7 +128,8 @@ impl Pool {
 
     fn explain_wait(&self, waiting: &Waiting, now: Millis) -> Option<Waits> {
         let job = waiting.job.id;
-        let (wait, mut bound) = (self.why(job, now)?, self.bound(job, now)?);
+        let (wait, figure) = (self.why(job, now)?, self.figure_of(job, now)?);
+        let mut bound = figure.bound;
         if let Basis::Unlimited(other) = bound.basis
             && self.holding(other).is_some_and(|holding| holding.latest_end.is_some())
         {
@@ -146,7 +148,7 @@ impl Pool {
             rough: false,
             foreseen: None,
             bound,
-            rests: self.rests(now),
+            rests: self.rests(figure, now),
             changes: Vec::new(),
         })
     }

@@ -10,8 +10,9 @@
 //! ends before its limit may let another go first. What is known of that is in [`Change`].
 //!
 //! Two things are summed up rather than named: what follows after the first rounds
-//! ([`Need::Rounds`]), and of many the names. In a pool so large that there is no time to look at
-//! each, more may be listed than is needed, and fewer to choose from; then it says so.
+//! ([`Need::Rounds`]), and of many the names. Where there are too many to try each, more may be
+//! listed than is needed; where others would do as well, but not in each choice, or where there are
+//! too many choices to try each, they are not listed. Then it says so.
 //!
 //! [`Change`]: super::Change
 
@@ -144,7 +145,7 @@ pub enum Unfit {
 #[derive(Default)]
 pub(super) struct Needs {
     pub(super) first: Vec<Need>,
-    /// Whether there was no time to try each, so that fewer ends may be enough.
+    /// Whether not all was tried, so that fewer ends may be enough, or others.
     pub(super) rough: bool,
     /// When it starts then.
     pub(super) foreseen: Option<Millis>,
@@ -189,14 +190,17 @@ impl Pool {
             return Needs { first: needs, ..Needs::default() };
         }
         let groups = self.groups(&play);
+        let mut rough = false;
         if play.cut || groups.len() > ROUNDS_MAX {
             needs.extend(groups.iter().take(ROUNDS_TOLD).map(|group| self.all_of(group)));
             needs.extend(self.rounds(job, &groups[ROUNDS_TOLD.min(groups.len())..], &play));
         } else {
-            needs.extend(self.told_in_full(&mut course, job, &play, &groups));
+            let (told, others) = self.told_in_full(&mut course, job, &play, &groups);
+            needs.extend(told);
+            rough |= others;
         }
         let foreseen = (play.starts && !play.unlimited && !self.config.paused).then_some(play.at);
-        let rough = course.is_rough() && !self.is_plain(job, &play);
+        rough |= course.is_rough() && !self.is_plain(job, &play);
         Needs { first: needs, rough, foreseen }
     }
 
@@ -244,14 +248,15 @@ impl Pool {
         there.into_iter().chain(then.into_iter().map(Group::Then)).collect()
     }
 
-    /// Every group, the last one with whoever would do as well, and who starts on the way.
+    /// Every group, the last one with whoever would do as well, and who starts on the way; and
+    /// whether others may do as well who are not listed.
     fn told_in_full(
         &self,
         course: &mut Course,
         job: &Job,
         play: &Play,
         groups: &[Group],
-    ) -> Vec<Need> {
+    ) -> (Vec<Need>, bool) {
         let only_there = groups.iter().all(|group| matches!(group, Group::There(..)));
         let one_of_them = |from: usize| {
             let jobs: Vec<JobId> = groups[from..].iter().flat_map(Group::jobs).collect();
@@ -279,7 +284,7 @@ impl Pool {
                 needs.push(runs(&starts.copied().collect::<Vec<_>>(), enough));
             }
         }
-        needs
+        (needs, choice.more)
     }
 
     fn all_of(&self, group: &Group) -> Need {
