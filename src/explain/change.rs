@@ -129,12 +129,12 @@ pub fn change(change: &Change, shape: Shape, context: &Context<'_>) -> String {
             length(*most)
         ),
         Change::ShorterLimit(most) => format!(
-            "it is created anew to hold its GPUs for {} or less, which may start behind the gate",
+            "it is created anew to hold its GPUs for {} at most: such a pod may start behind the gate",
             length(*most)
         ),
         Change::LimitOn(job) => format!("{} had activeDeadlineSeconds", words.pod(*job)),
         Change::LimitOf(shape) => {
-            format!("the pool sets maxSeconds for {} pods", super::shape_name(*shape))
+            format!("the pool set maxSeconds for {} pods", super::shape_name(*shape))
         }
         Change::Overtaken => format!(
             "a {} pod with a higher priority arrives",

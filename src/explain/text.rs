@@ -74,7 +74,7 @@ fn waiting(
     let sooner = if for_ever { "It can start" } else { "It starts sooner" };
     for (effect, label) in [
         (Effect::Sooner, sooner),
-        (Effect::Bounded, "A latest start can be given"),
+        (Effect::Bounded, "A latest start could be given"),
         (Effect::Later, "It may start later"),
     ] {
         let changes = waits.changes.iter().filter(|change| change.effect() == effect);

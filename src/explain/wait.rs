@@ -260,8 +260,8 @@ fn no_fit(why: NoFit, shape: Shape, context: &Context<'_>) -> String {
         NoFit::Unhealthy if shape.is_small() => {
             format!("No node that the pod matches has {asked} healthy GPUs.")
         }
-        NoFit::Unhealthy => "Each node that the pod matches has a GPU that is not healthy; it \
-                             waits until one is whole again."
+        NoFit::Unhealthy => "Each node that the pod matches has a GPU that is not healthy, or \
+                             takes no new work; it waits until one is whole again."
             .to_owned(),
     }
 }

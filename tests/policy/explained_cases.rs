@@ -299,7 +299,7 @@ fn far_behind() -> Vec<Case> {
         on(
             2,
             case(
-                "A large that another node is emptied before",
+                "A large before which another node is emptied",
                 "D",
                 "0 | small s1 on=n0 limit=100; small s2 on=n1 limit=90 | s1 to n0; s2 to n1
                  1 | large C limit=500 on=n0; large D limit=500 on=n1 | n0 drains for C until 100",

@@ -1,6 +1,8 @@
 //! What a waiting job was told holds, and becomes later only for a stated cause.
 
-use sluice::policy::{Cause, Config, Millis, NodeId, Promises, UnreserveReason};
+use sluice::policy::{
+    BoundMoved, Cause, Config, Millis, NodeId, Promises, TenantId, UnreserveReason,
+};
 
 use super::timeline::{Timeline, limits, play as play_table};
 use super::worlds::{Random, Setup, play, unexplained};
@@ -27,7 +29,17 @@ pub(crate) fn setup(seed: u64, faults: bool) -> Setup {
     };
     let events = 30 + random.below(120);
     let bad = if nodes > 1 && random.chance(25) { random.below(gpus) } else { 0 };
-    Setup { config, nodes, events, cancels: random.chance(60), faults, pinned, bad }
+    let cancels = random.chance(60);
+    Setup { config, nodes, events, cancels, faults, pinned, shuffled: false, bad }
+}
+
+/// The same where quotas bind, priorities differ, and what a job fits changes while it waits.
+fn shuffled(seed: u64, faults: bool) -> Setup {
+    let mut setup = setup(seed, faults);
+    let (gpus, mut random) = (setup.config.gpus_per_node, Random::new(seed));
+    let most = gpus + random.below(gpus * setup.nodes);
+    setup.config.quotas.insert(TenantId(1), most);
+    Setup { pinned: setup.nodes > 1, shuffled: true, ..setup }
 }
 
 #[test]
@@ -63,6 +75,28 @@ fn whatever_else_happens_is_named_and_what_is_told_then_holds() {
         "Settings",
     ] {
         assert!(seen.contains_key(cause), "{cause} never moved a time: {seen:?}");
+    }
+}
+
+#[test]
+fn what_quotas_priorities_and_other_selectors_move_is_named_too() {
+    let mut again = 0;
+    for seed in 0..400 {
+        let (_, moved) = play(&shuffled(seed, seed % 2 == 0), seed);
+        let of = |moved: &&BoundMoved| matches!(moved.cause, Cause::ServableAgain(_));
+        again += moved.iter().filter(of).count();
+    }
+    assert!(again > 20, "{again}");
+}
+
+#[test]
+fn any_number_of_nodes_may_be_kept_open() {
+    for seed in 0..150 {
+        let mut setup = setup(seed, false);
+        (setup.nodes, setup.config.keep_open) = (3 + u32::from(seed % 2 == 0), 2);
+        let (_, moved) = play(&setup, seed);
+        let unexplained = unexplained(&setup, &moved);
+        assert!(unexplained.is_empty(), "seed {seed}: {unexplained:?}");
     }
 }
 

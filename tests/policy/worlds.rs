@@ -31,6 +31,8 @@ pub(crate) struct Setup {
     pub(crate) faults: bool,
     /// Whether some work fits some nodes only.
     pub(crate) pinned: bool,
+    /// Whether quotas bind, priorities differ, and what a job fits changes while it waits.
+    pub(crate) shuffled: bool,
     /// Unhealthy GPUs of the last node, which thus takes no larges.
     pub(crate) bad: u32,
 }
@@ -233,6 +235,9 @@ impl<'a> World<'a> {
             }
             return;
         }
+        if self.setup.shuffled && self.random.chance(15) && self.refit() {
+            return;
+        }
         let large = self.random.chance(self.bias[1]);
         self.arrive(large);
     }
@@ -245,7 +250,7 @@ impl<'a> World<'a> {
         let limit = if longest { most } else { 1 + self.random.below(most) };
         let full = self.random.chance(70);
         let mut runs = UNIT * u64::from(if full { limit } else { 1 + self.random.below(limit) });
-        let faults = self.setup.faults;
+        let &Setup { faults, shuffled, .. } = self.setup;
         if faults && self.random.chance(3) {
             runs += UNIT * u64::from(1 + self.random.below(4));
         } else if large && self.random.chance(self.bias[4]) {
@@ -257,10 +262,10 @@ impl<'a> World<'a> {
         let job = Job {
             id,
             shape: if large { Shape::Large } else { Shape::Small },
-            priority: i32::from(faults && self.random.chance(5)),
+            priority: i32::from((faults || shuffled) && self.random.chance(5)),
             created: Millis(self.now),
             limit: (!faults || !self.random.chance(2)).then_some(Millis(u64::from(limit) * UNIT)),
-            tenant: TenantId(0),
+            tenant: TenantId(u32::from(shuffled && self.random.chance(40))),
             fits: on.map_or(Fits::Any, |node| Fits::Only([node].into())),
         };
         self.runs.insert(id, runs);
@@ -269,6 +274,20 @@ impl<'a> World<'a> {
             let told = self.promises.bound(id).and_then(|bound| bound.latest_start);
             self.arrived.insert(id, (self.now, told.map(|at| at.0)));
         }
+    }
+
+    /// Who waits fits another node, or any. Says whether anybody waits.
+    fn refit(&mut self) -> bool {
+        let waiting: Vec<JobId> = self.waiting().collect();
+        let Some(all) = u32::try_from(waiting.len()).ok().filter(|&all| all > 0) else {
+            return false;
+        };
+        let job = waiting[usize::try_from(self.random.below(all)).unwrap()];
+        let node = NodeId(self.random.below(self.setup.nodes));
+        let fits = if self.random.chance(40) { Fits::Any } else { Fits::Only([node].into()) };
+        let job = Job { fits, ..self.pool.job(job).unwrap().clone() };
+        self.step(&[Input::Queued(Box::new(job))]);
+        true
     }
 
     fn new_id(&mut self) -> JobId {
@@ -409,7 +428,8 @@ impl<'a> World<'a> {
     fn disturbs(&self, inputs: &[Input]) -> bool {
         let holdings = self.pool.nodes().values().flat_map(|node| node.holdings.values());
         let mut ends = holdings.filter_map(|holding| holding.latest_end);
-        ends.any(|end| end.0 < self.now)
+        self.setup.shuffled
+            || ends.any(|end| end.0 < self.now)
             || inputs.iter().any(|input| match input {
                 Input::Queued(job) => job.priority > 0 || job.limit.is_none(),
                 Input::Released { .. } | Input::Withdrawn { .. } | Input::Bound { .. } => false,
@@ -420,7 +440,7 @@ impl<'a> World<'a> {
     /// What was told at arrival, without the share of larges that fail at once. A small was told so
     /// many rounds of B + 2S; each round has room for three such failures, of a minute each.
     fn proved(&self, shape: Shape, told: u64) -> Option<u64> {
-        if self.setup.faults || self.bias[4] > 0 {
+        if self.setup.faults || self.setup.shuffled || self.bias[4] > 0 {
             return None;
         }
         if shape == Shape::Large {
