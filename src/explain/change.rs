@@ -140,6 +140,9 @@ pub fn change(change: &Change, shape: Shape, context: &Context<'_>) -> String {
             "a {} pod with a higher priority arrives",
             if shape.is_small() { "small" } else { "whole-node" }
         ),
+        Change::Servable(job) => {
+            format!("{}, which is served first and held back, can be served", words.pod(*job))
+        }
         Change::Arrival(Shape::Large) => {
             "a whole-node pod arrives, for which a node is then emptied".to_owned()
         }
@@ -180,6 +183,7 @@ pub fn change_facts(change: &Change, context: &Context<'_>) -> Value {
         Change::LimitOn(job) => json!({"kind": "LimitOn", "pod": words.pod(*job)}),
         Change::LimitOf(shape) => json!({"kind": "LimitOf", "shape": super::shape_name(*shape)}),
         Change::Overtaken => json!({"kind": "Overtaken"}),
+        Change::Servable(job) => json!({"kind": "Servable", "pod": words.pod(*job)}),
         Change::Arrival(shape) => json!({"kind": "Arrival", "shape": super::shape_name(*shape)}),
         Change::TurnGoesOn { ends, by, then } => json!({
             "kind": "TurnGoesOn", "pod": words.pod(*ends), "by_ms": by, "then": words.pod(*then),

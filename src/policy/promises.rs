@@ -377,14 +377,16 @@ fn came_back(decisions: &[Decision]) -> BTreeMap<JobId, UnreserveReason> {
     back.collect()
 }
 
-/// Whether a node may be emptied for a large now.
-fn is_servable(pool: &Pool, waiting: &Waiting, now: Millis) -> bool {
-    let job = &waiting.job;
-    let fits = |(&id, node): (&NodeId, &Node)| {
-        let whole = node.spec.gpus.is_within(node.ever_free());
-        job.fits.on(id) && node.takes_larges(pool.config.gpus_per_node) && whole
-    };
-    waiting.retry_at <= now && pool.within_quota(job) && pool.nodes.iter().any(fits)
+impl Pool {
+    /// Whether a node may be emptied for a large now.
+    pub(super) fn is_servable(&self, waiting: &Waiting, now: Millis) -> bool {
+        let job = &waiting.job;
+        let fits = |(&id, node): (&NodeId, &Node)| {
+            let whole = node.spec.gpus.is_within(node.ever_free());
+            job.fits.on(id) && node.takes_larges(self.config.gpus_per_node) && whole
+        };
+        waiting.retry_at <= now && self.within_quota(job) && self.nodes.iter().any(fits)
+    }
 }
 
 /// Whether a job has GPUs that it is not bound to.
@@ -409,7 +411,7 @@ impl Seen {
         let foreign = foreign.map(|(&job, holding)| (job, (holding.gpus, holding.latest_end)));
         let (config, terms) = (pool.config().clone(), pool.terms(now));
         let choosy = pool.queue(Shape::Large).filter(|waiting| waiting.job.fits != Fits::Any);
-        let servable = choosy.filter(|waiting| is_servable(pool, waiting, now));
+        let servable = choosy.filter(|waiting| pool.is_servable(waiting, now));
         let servable = servable.map(|waiting| waiting.job.id).collect();
         Self { at: now, config, nodes, foreign: foreign.collect(), limits_kept, terms, servable }
     }

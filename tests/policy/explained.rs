@@ -90,7 +90,7 @@ fn every_rule_every_need_and_every_change_has_its_page() {
     assert_eq!(
         changes.into_iter().collect::<Vec<_>>().join(" "),
         "Arrival Backfill Binding EarlyEnds Evict KeepFewerOpen LimitOf LimitOn NodeFit NodeJoins \
-         NodeLost OtherNode Overtaken Placement Priority Quota Resume ShorterLimit TurnGoesOn"
+         NodeLost OtherNode Overtaken Placement Priority Quota Resume Servable ShorterLimit TurnGoesOn"
     );
     // One that waits behind more pods than are tried has a test of its own.
     assert_eq!(

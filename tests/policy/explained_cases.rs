@@ -154,6 +154,17 @@ fn larges() -> Vec<Case> {
                  1 | large A limit=500 on=n0 | n0 drains for A until ever",
             ),
         ),
+        on(
+            2,
+            case(
+                "A large that is served before one which its quota holds back",
+                "B",
+                "0 | set quota=7:8; small q limit=100 tenant=7 on=n1 | q to n1
+                 0 | small a limit=100 on=n0 | a to n0
+                 1 | large A limit=500 tenant=7 on=n1 |
+                 1 | large B limit=500 | n0 drains for B until 100",
+            ),
+        ),
     ]
 }
 

@@ -38,6 +38,8 @@ pub enum Change {
     LimitOf(Shape),
     /// A job of its queue with a higher priority arrives.
     Overtaken,
+    /// This large, which is served first and is held back, can be served.
+    Servable(JobId),
     /// A job of the other queue arrives.
     Arrival(Shape),
     /// This large ends by then: the next one then follows in the same turn.
@@ -70,9 +72,11 @@ impl Change {
     /// What it changes.
     pub fn effect(&self) -> Effect {
         match self {
-            Self::Overtaken | Self::NodeLost(_) | Self::Arrival(_) | Self::TurnGoesOn { .. } => {
-                Effect::Later
-            }
+            Self::Overtaken
+            | Self::Servable(_)
+            | Self::NodeLost(_)
+            | Self::Arrival(_)
+            | Self::TurnGoesOn { .. } => Effect::Later,
             Self::LimitOn(_) | Self::LimitOf(_) => Effect::Bounded,
             Self::Resume
             | Self::Quota(..)
@@ -95,7 +99,7 @@ impl Pool {
     /// What would change when a job starts that waits as `waits` says.
     pub(super) fn changes(&self, waiting: &Waiting, waits: &Waits, now: Millis) -> Vec<Change> {
         let (job, wait) = (&waiting.job, &waits.wait);
-        let mut changes = self.changes_of(job, wait);
+        let mut changes = self.changes_of(job, wait, now);
         // Ends before limits are of use where there are limits.
         let ends = !matches!(wait, Wait::BackingOff { .. }) && waits.foreseen.is_some();
         changes.extend(ends.then_some(Change::EarlyEnds));
@@ -109,7 +113,7 @@ impl Pool {
         changes
     }
 
-    fn changes_of(&self, job: &Job, wait: &Wait) -> Vec<Change> {
+    fn changes_of(&self, job: &Job, wait: &Wait, now: Millis) -> Vec<Change> {
         match *wait {
             Wait::Paused => vec![Change::Resume],
             Wait::BackingOff { .. } => vec![Change::Binding],
@@ -124,15 +128,20 @@ impl Pool {
             }
             Wait::NoNodeFits(why) => self.fit_changes(job, why),
             Wait::Behind { first, .. } => vec![Change::Priority(first)],
-            Wait::Draining { node, .. } | Wait::Wave { node, .. } => self.drain_changes(job, node),
-            Wait::KeptOpen { .. } => vec![Change::KeepFewerOpen],
+            Wait::Draining { node, .. } | Wait::Wave { node, .. } => {
+                self.drain_changes(job, node, now)
+            }
+            Wait::KeptOpen { .. } => {
+                vec![Change::KeepFewerOpen, Change::NodeJoins(self.asked(job.shape))]
+            }
+            Wait::NodesHeld { .. } => vec![Change::NodeJoins(self.asked(job.shape))],
             Wait::GateClosed { gap, .. } => gap_change(gap).into_iter().collect(),
             Wait::Kept { job: wide, .. } => vec![Change::Priority(wide)],
             Wait::Busy { ahead } => {
                 let first = self.queue(job.shape).next().filter(|_| ahead > 0);
                 first.map(|first| Change::Priority(first.job.id)).into_iter().collect()
             }
-            Wait::NodesHeld { .. } | Wait::Exclusive { .. } | Wait::Gathering { .. } => Vec::new(),
+            Wait::Exclusive { .. } | Wait::Gathering { .. } => Vec::new(),
         }
     }
 
@@ -147,14 +156,17 @@ impl Pool {
         mended.chain(anew).chain([joins]).collect()
     }
 
-    fn drain_changes(&self, job: &Job, node: NodeId) -> Vec<Change> {
+    fn drain_changes(&self, job: &Job, node: NodeId, now: Millis) -> Vec<Change> {
         let gate = self.nodes.get(&node).and_then(Node::gate);
         let overdue = gate.is_some_and(|gate| gate.overdue);
         let evict = (overdue && !self.config.evict_overdue).then_some(Change::Evict(node));
         let mut others = self.nodes.iter().filter(|&(&id, _)| id != node && job.fits.on(id));
         let other = others.any(|(_, other)| other.takes_larges(self.config.gpus_per_node));
         let other = other.then_some(Change::OtherNode);
-        other.into_iter().chain([Change::NodeLost(node)]).chain(evict).collect()
+        let ahead = self.queue(Shape::Large).take_while(|other| other.job.id != job.id);
+        let mut held = ahead.filter(|other| !self.is_servable(other, now));
+        let held = held.next().map(|other| Change::Servable(other.job.id));
+        other.into_iter().chain([Change::NodeLost(node)]).chain(evict).chain(held).collect()
     }
 
     /// Whether one that arrives in the other queue may be served before it.
