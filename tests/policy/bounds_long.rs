@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use sluice::policy::Shape;
 
-use super::promises::setup;
+use super::promises::{setup, shuffled};
 use super::worlds::{Setup, play, unexplained};
 
 const WORLDS: u64 = 2_000_000;
@@ -68,6 +68,7 @@ fn kinds(setup: &Setup) -> [(u8, String); 2] {
         (setup.cancels, "cancellations"),
         (setup.pinned, "work for some nodes only"),
         (setup.bad > 0, "bad GPUs"),
+        (setup.shuffled, "quotas, priorities and other selectors"),
     ];
     [(0, name(&settings, "none")), (1, name(&events, "none"))]
 }
@@ -132,7 +133,10 @@ fn report<'a>(title: &str, rows: impl Iterator<Item = (&'a (u8, String), &'a See
 }
 
 fn one(world: u64, own: &mut BTreeMap<(u8, String), Seen>) {
-    let setup = setup(world, world % 4 == 3);
+    let setup = match world % 16 {
+        15 => shuffled(world, true),
+        part => setup(world, part % 4 == 3),
+    };
     let (waited, moved) = play(&setup, world);
     let unexplained = unexplained(&setup, &moved);
     assert!(unexplained.is_empty(), "world {world}: {unexplained:?}");

@@ -34,7 +34,7 @@ pub(crate) fn setup(seed: u64, faults: bool) -> Setup {
 }
 
 /// The same where quotas bind, priorities differ, and what a job fits changes while it waits.
-fn shuffled(seed: u64, faults: bool) -> Setup {
+pub(crate) fn shuffled(seed: u64, faults: bool) -> Setup {
     let mut setup = setup(seed, faults);
     let (gpus, mut random) = (setup.config.gpus_per_node, Random::new(seed));
     let most = gpus + random.below(gpus * setup.nodes);
