@@ -68,7 +68,7 @@ fn kinds(setup: &Setup) -> [(u8, String); 2] {
         (setup.cancels, "cancellations"),
         (setup.pinned, "work for some nodes only"),
         (setup.bad > 0, "bad GPUs"),
-        (setup.shuffled, "quotas, priorities and other selectors"),
+        (setup.is_shuffled(), "quotas, priorities and other selectors"),
     ];
     [(0, name(&settings, "none")), (1, name(&events, "none"))]
 }

@@ -30,7 +30,7 @@ pub(crate) fn setup(seed: u64, faults: bool) -> Setup {
     let events = 30 + random.below(120);
     let bad = if nodes > 1 && random.chance(25) { random.below(gpus) } else { 0 };
     let cancels = random.chance(60);
-    Setup { config, nodes, events, cancels, faults, pinned, shuffled: false, bad }
+    Setup { config, nodes, events, cancels, faults, pinned, bad }
 }
 
 /// The same where quotas bind, priorities differ, and what a job fits changes while it waits.
@@ -39,7 +39,7 @@ pub(crate) fn shuffled(seed: u64, faults: bool) -> Setup {
     let (gpus, mut random) = (setup.config.gpus_per_node, Random::new(seed));
     let most = gpus + random.below(gpus * setup.nodes);
     setup.config.quotas.insert(TenantId(1), most);
-    Setup { pinned: setup.nodes > 1, shuffled: true, ..setup }
+    Setup { pinned: setup.nodes > 1, ..setup }
 }
 
 #[test]

@@ -31,10 +31,15 @@ pub(crate) struct Setup {
     pub(crate) faults: bool,
     /// Whether some work fits some nodes only.
     pub(crate) pinned: bool,
-    /// Whether quotas bind, priorities differ, and what a job fits changes while it waits.
-    pub(crate) shuffled: bool,
     /// Unhealthy GPUs of the last node, which thus takes no larges.
     pub(crate) bad: u32,
+}
+
+impl Setup {
+    /// Whether quotas bind, and so priorities differ too, and what a job fits changes while it waits.
+    pub(crate) fn is_shuffled(&self) -> bool {
+        !self.config.quotas.is_empty()
+    }
 }
 
 /// What came of it: for each job that started, what it waited and what it had been told.
@@ -232,7 +237,7 @@ impl<'a> World<'a> {
             }
             return;
         }
-        if self.setup.shuffled && self.random.chance(15) && self.refit() {
+        if self.setup.is_shuffled() && self.random.chance(15) && self.refit() {
             return;
         }
         let large = self.random.chance(self.bias[1]);
@@ -247,7 +252,7 @@ impl<'a> World<'a> {
         let limit = if longest { most } else { 1 + self.random.below(most) };
         let full = self.random.chance(70);
         let mut runs = UNIT * u64::from(if full { limit } else { 1 + self.random.below(limit) });
-        let &Setup { faults, shuffled, .. } = self.setup;
+        let (faults, shuffled) = (self.setup.faults, self.setup.is_shuffled());
         if faults && self.random.chance(3) {
             runs += UNIT * u64::from(1 + self.random.below(4));
         } else if large && self.random.chance(self.bias[4]) {
@@ -425,7 +430,7 @@ impl<'a> World<'a> {
     fn disturbs(&self, inputs: &[Input]) -> bool {
         let holdings = self.pool.nodes().values().flat_map(|node| node.holdings.values());
         let mut ends = holdings.filter_map(|holding| holding.latest_end);
-        self.setup.shuffled
+        self.setup.is_shuffled()
             || ends.any(|end| end.0 < self.now)
             || inputs.iter().any(|input| match input {
                 Input::Queued(job) => job.priority > 0 || job.limit.is_none(),
@@ -437,7 +442,7 @@ impl<'a> World<'a> {
     /// What was told at arrival, without the share of larges that fail at once. A small was told so
     /// many rounds of B + 2S; each round has room for three such failures, of a minute each.
     fn proved(&self, shape: Shape, told: u64) -> Option<u64> {
-        if self.setup.faults || self.setup.shuffled || self.bias[4] > 0 {
+        if self.setup.faults || self.setup.is_shuffled() || self.bias[4] > 0 {
             return None;
         }
         if shape == Shape::Large {
