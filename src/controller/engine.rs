@@ -39,6 +39,8 @@ use crate::translate::strays::{All, Strays};
 const GATHER: Duration = Duration::from_millis(3);
 /// Everything is looked at anew after this long, whether something changed or not.
 const AUDIT: Duration = Duration::from_secs(1);
+/// A leader whose time is over waits to be stopped.
+const TERM_OVER: Duration = Duration::from_secs(1);
 const RECORDS: QueueLabel = QueueLabel { queue: "records" };
 
 /// Leads whenever this replica holds the lease, until `stop` is cancelled.
@@ -51,7 +53,7 @@ pub(super) async fn run(context: Context, stop: CancellationToken) -> Result<(),
         while let Ok(term) = leadership.acquired().await {
             let mut lost = context.leadership.clone();
             tokio::select! {
-                () = Engine::lead(&context, &publisher) => {}
+                () = Engine::lead(&context, &publisher, term.number) => {}
                 () = lost.lost(term.number) => info!("no longer leading, decisions stop"),
             }
             context.metrics.forget_pools();
@@ -65,6 +67,8 @@ pub(super) async fn run(context: Context, stop: CancellationToken) -> Result<(),
 
 struct Engine<'a> {
     context: &'a Context,
+    /// The term of the lease in which it leads.
+    term: i32,
     publisher: &'a Publisher,
     writer: Writer,
     view: View,
@@ -80,14 +84,14 @@ struct StartOver(String);
 
 impl<'a> Engine<'a> {
     /// Leads until it is dropped. Each life begins with what the API server says.
-    async fn lead(context: &'a Context, publisher: &'a Publisher) {
+    async fn lead(context: &'a Context, publisher: &'a Publisher, term: i32) {
         while let Err(error) = context.stores.wait_synced(Duration::from_secs(60)).await {
             warn!(%error, "leading must wait");
         }
         loop {
             catch_up(context).await;
             context.metrics.rebuilds.inc();
-            let mut engine = Self::new(context, publisher);
+            let mut engine = Self::new(context, publisher, term);
             info!("state is rebuilt from the ledgers");
             let StartOver(why) = engine.rounds().await;
             warn!(why, "starting over from the ledgers");
@@ -96,10 +100,11 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn new(context: &'a Context, publisher: &'a Publisher) -> Self {
+    fn new(context: &'a Context, publisher: &'a Publisher, term: i32) -> Self {
         let writer = Writer::new(context.client.clone(), context.metrics.clone());
         Self {
             context,
+            term,
             publisher,
             writer,
             view: View::default(),
@@ -154,6 +159,11 @@ impl<'a> Engine<'a> {
     fn round(&mut self) -> Result<Duration, StartOver> {
         let now = self.context.clock.now();
         self.view.refresh(&self.context.stores, &self.context.namespace, now);
+        // Only after what is known was looked at: where the term still runs then, nobody else has
+        // written any of it, and whatever another leader writes from now on has another version.
+        if self.context.leadership.term().is_none_or(|term| term.number != self.term) {
+            return Ok(TERM_OVER);
+        }
         let members = self.view.members();
         let before = self.pools.len();
         self.pools.retain(|name, _| members.contains_key(name));

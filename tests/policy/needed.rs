@@ -216,3 +216,91 @@ fn others_that_would_do_as_well_but_not_in_each_choice_are_told_of() {
     let mut timeline = play(&limits(100, 500), 2, held);
     assert!(super::changes::waits(&mut timeline, "t3").rough);
 }
+
+/// What is said of the last of so many smalls in a pool of so many full nodes and one that is emptied
+/// for a large, so that ends are no longer like one another.
+fn beside_a_drain((nodes, gpus): (u32, u32), smalls: u32) -> Waits {
+    let config = Config { gpus_per_node: gpus, wave_size: gpus, ..limits(100, 500) };
+    let mut timeline = Timeline::new(&config, nodes + 1);
+    let full = |n: u32| format!("r{}..r{} to n{n}", gpus * n + 1, gpus * (n + 1));
+    let places: Vec<String> = (0..nodes).map(full).collect();
+    let on: Vec<String> = (0..nodes).map(|n| format!("n{n}")).collect();
+    timeline.play(&format!(
+        "0 | small x limit=100 on=n{nodes}; small r1..r{} limit=100 on={} | x to n{nodes}; {}
+         1 | large A limit=500 on=n{nodes}; small t1..t{smalls} limit=100 \
+           | n{nodes} drains for A until 100",
+        nodes * gpus,
+        on.join(","),
+        places.join("; ")
+    ));
+    waits(&mut timeline, &format!("t{smalls}"))
+}
+
+#[test]
+fn so_many_choices_are_tried_and_not_more() {
+    let any = |waits: &Waits| {
+        let ends = waits.needs.last();
+        let Some(Need::Ends { holders, enough: Enough::Any(2), .. }) = ends else { return None };
+        Some(holders.named.len() + holders.more as usize)
+    };
+    let twenty = beside_a_drain((4, 5), 2);
+    assert_eq!((any(&twenty), twenty.rough), (Some(20), false));
+    let more = beside_a_drain((3, 7), 2);
+    assert_eq!((any(&more), ends(&more), more.rough), (None, 2, true));
+    // Of many that are needed no choice is tried, if there is any.
+    let some = beside_a_drain((4, 7), 24);
+    assert_eq!((ends(&some), some.rough), (24, true));
+}
+
+#[test]
+fn of_many_that_are_alike_any_so_many_will_do() {
+    let table =
+        "0 | small r1..r32 limit=100 | r1..r8 to n0; r9..r16 to n1; r17..r24 to n2; r25..r32 to n3
+                 1 | small t1..t24 limit=100 |";
+    let waits = waits(&mut play(&limits(100, 500), 4, table), "t24");
+    let Some(Need::Ends { holders, enough: Enough::Any(24), .. }) = waits.needs.last() else {
+        panic!("{waits:?}")
+    };
+    assert_eq!((holders.named.len() + holders.more as usize, waits.rough), (32, false));
+}
+
+#[test]
+fn one_end_of_many_will_do_also_where_one_of_them_has_many_gpus() {
+    let mut timeline = play(
+        &limits(100, 500),
+        4,
+        "0 | wide w gpus=4 limit=100; small r1..r28 limit=100 \
+           | w to n0; r1..r4 to n0; r5..r12 to n1; r13..r20 to n2; r21..r28 to n3
+         1 | small t limit=100 |",
+    );
+    let needs = needs(&mut timeline, "t");
+    let [Need::Ends { holders, enough: Enough::Any(1), .. }] = &needs[..] else {
+        panic!("{needs:?}")
+    };
+    assert_eq!(holders.named.len() + holders.more as usize, 29);
+}
+
+#[test]
+fn one_whose_end_would_make_another_needless_is_not_listed_beside_it() {
+    // q1 has y's GPU and q2 has x's; if q1 ends, t starts. If q2 did, y need not have ended.
+    let mut timeline = play(
+        &Config { gpus_per_node: 2, wave_size: 2, ..limits(400, 500) },
+        2,
+        "0 | small y limit=10 on=n0; small z limit=400 on=n0 | y..z to n0
+         0 | small x limit=11 on=n1; small v limit=400 on=n1 | x..v to n1
+         1 | small q1 limit=5 on=n0; small q2 limit=50; small t limit=100 |",
+    );
+    let q1 = timeline.id("q1");
+    let needs = needs(&mut timeline, "t");
+    let ended: Vec<Vec<String>> = needs
+        .iter()
+        .filter_map(|need| match need {
+            Need::Ends { holders, enough: Enough::All, .. } => Some(names(&mut timeline, holders)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ended, [["y"], ["x"]], "{needs:?}");
+    let runs = needs.iter().find(|need| matches!(need, Need::Runs { .. }));
+    let Some(Need::Runs { jobs, enough: Enough::All, .. }) = runs else { panic!("{needs:?}") };
+    assert_eq!(jobs, &[q1]);
+}

@@ -116,7 +116,7 @@ fn kept(state: &State) -> bool {
 /// decision to make, and nothing in a ledger to change.
 fn rebuilt(protocol: &Protocol, state: &State) -> bool {
     let quiet = |replica: &&Replica| {
-        let heard = replica.sent.is_empty() && !replica.news && !replica.paused;
+        let heard = replica.sent.is_empty() && !replica.news && !replica.paused && !replica.late;
         heard && replica.ledgers_to_see.is_empty() && replica.pods_to_see.is_empty()
     };
     let leader = state.replicas.iter().filter(quiet).find_map(|replica| replica.run.as_ref());

@@ -73,7 +73,8 @@ pub(crate) struct Replica {
     pub(crate) news: bool,
     /// Whether its process is stopped in its tracks.
     pub(crate) paused: bool,
-    /// Whether it woke after its time was over: the engine's round that was begun is its last.
+    /// Whether it woke after its time was over: the engine's round that was begun is its last, and
+    /// rests on what was known before.
     pub(crate) late: bool,
 }
 
@@ -218,8 +219,9 @@ impl Replica {
         server: &Server,
         mutant: Option<Mutant>,
     ) {
-        if self.run.is_none() {
-            // It starts over, and reads everything anew.
+        if self.run.is_none() || self.late {
+            // It starts over, and reads everything anew; or its time is over, and it looks at
+            // nothing any more.
             return;
         }
         match (outcome, action) {

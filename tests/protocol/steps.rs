@@ -158,7 +158,9 @@ fn leader(state: &State, index: usize, steps: &mut Vec<Step>) {
     if replica.starts_over && replica.sent.is_empty() && !replica.late {
         steps.push(Step::Restart(index));
     }
-    if replica.run.is_some() {
+    if replica.late && replica.run.is_some() && replica.news {
+        steps.push(Step::Round(index, 0, 0));
+    } else if replica.run.is_some() && !replica.late {
         for ledgers in 0..=replica.ledgers_to_see.len() {
             for pods in 0..=replica.pods_to_see.len() {
                 if ledgers + pods > 0 || replica.news {
