@@ -19,6 +19,8 @@ pub(crate) enum Mutant {
     GivesUp,
     /// A write to a pod that is gone is repeated at once, for ever.
     TriesAgain,
+    /// A leader whose time was over while it was stopped looks at what is new, and decides.
+    LooksAgain,
     /// The gate goes before the ledger shows the reservation.
     UngatesFirst,
     /// A large's gate goes as soon as a node drains for it.

@@ -219,7 +219,7 @@ impl Replica {
         server: &Server,
         mutant: Option<Mutant>,
     ) {
-        if self.run.is_none() || self.late {
+        if self.run.is_none() || (self.late && mutant != Some(Mutant::LooksAgain)) {
             // It starts over, and reads everything anew; or its time is over, and it looks at
             // nothing any more.
             return;

@@ -137,6 +137,12 @@ fn long_runs_with_bindings() {
     ]);
 }
 
+#[test]
+#[ignore = "minutes; see docs/model-checking.md"]
+fn a_leader_looks_at_nothing_once_its_time_is_over() {
+    caught(Mutant::LooksAgain, of::ONCE, with(1, "sL", PAUSE));
+}
+
 /// A spoilt protocol is caught by this property, with the shortest history that shows it.
 #[track_caller]
 fn caught(mutant: Mutant, property: &'static str, protocol: Protocol) {

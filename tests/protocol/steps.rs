@@ -6,6 +6,7 @@ use sluice::extender::promise::{May, may_claim};
 use sluice::policy::Millis;
 
 use super::Protocol;
+use super::mutants::Mutant;
 use super::server::RESOURCE;
 use super::state::{BindStage, State};
 
@@ -95,7 +96,7 @@ impl Protocol {
     pub(crate) fn possible(&self, state: &State, steps: &mut Vec<Step>) {
         self.users(state, steps);
         for index in 0..state.replicas.len() {
-            leader(state, index, steps);
+            self.leaders(state, index, steps);
         }
         extenders(state, steps);
         nodes(state, steps);
@@ -118,6 +119,49 @@ impl Protocol {
             && self.next_pod(state).is_none()
     }
 
+    /// What a leader does by itself.
+    fn leaders(&self, state: &State, index: usize, steps: &mut Vec<Step>) {
+        let replica = &state.replicas[index];
+        if replica.paused {
+            steps.push(Step::Wake(index));
+            let sent = replica.sent.iter().enumerate();
+            let open = sent.filter(|(_, sent)| sent.arrived.is_none());
+            steps.extend(open.map(|(call, _)| Step::Arrive(index, call)));
+            return;
+        }
+        if !replica.believes() {
+            if may_acquire(state, index) {
+                steps.push(Step::Acquire(index));
+            }
+            return;
+        }
+        if state.lease != Some(index) {
+            steps.push(Step::Notice(index));
+        }
+        if replica.starts_over && replica.sent.is_empty() && !replica.late {
+            steps.push(Step::Restart(index));
+        }
+        let looks = !replica.late || self.mutant == Some(Mutant::LooksAgain);
+        if !looks && replica.run.is_some() && replica.news {
+            steps.push(Step::Round(index, 0, 0));
+        } else if replica.run.is_some() && looks {
+            for ledgers in 0..=replica.ledgers_to_see.len() {
+                for pods in 0..=replica.pods_to_see.len() {
+                    if ledgers + pods > 0 || replica.news {
+                        steps.push(Step::Round(index, ledgers, pods));
+                    }
+                }
+            }
+        }
+        for (call, sent) in replica.sent.iter().enumerate() {
+            let step = match sent.arrived {
+                Some(_) => Step::Hear(index, call),
+                None => Step::Carry(index, call, Fate::Answered),
+            };
+            steps.push(step);
+        }
+    }
+
     fn users(&self, state: &State, steps: &mut Vec<Step>) {
         if self.next_pod(state).is_some() {
             steps.push(Step::Create);
@@ -134,48 +178,6 @@ fn nodes(state: &State, steps: &mut Vec<Step>) {
         }
     }
     steps.extend(state.containers.keys().cloned().map(Step::Die));
-}
-
-/// What a leader does by itself.
-fn leader(state: &State, index: usize, steps: &mut Vec<Step>) {
-    let replica = &state.replicas[index];
-    if replica.paused {
-        steps.push(Step::Wake(index));
-        let sent = replica.sent.iter().enumerate();
-        let open = sent.filter(|(_, sent)| sent.arrived.is_none());
-        steps.extend(open.map(|(call, _)| Step::Arrive(index, call)));
-        return;
-    }
-    if !replica.believes() {
-        if may_acquire(state, index) {
-            steps.push(Step::Acquire(index));
-        }
-        return;
-    }
-    if state.lease != Some(index) {
-        steps.push(Step::Notice(index));
-    }
-    if replica.starts_over && replica.sent.is_empty() && !replica.late {
-        steps.push(Step::Restart(index));
-    }
-    if replica.late && replica.run.is_some() && replica.news {
-        steps.push(Step::Round(index, 0, 0));
-    } else if replica.run.is_some() && !replica.late {
-        for ledgers in 0..=replica.ledgers_to_see.len() {
-            for pods in 0..=replica.pods_to_see.len() {
-                if ledgers + pods > 0 || replica.news {
-                    steps.push(Step::Round(index, ledgers, pods));
-                }
-            }
-        }
-    }
-    for (call, sent) in replica.sent.iter().enumerate() {
-        let step = match sent.arrived {
-            Some(_) => Step::Hear(index, call),
-            None => Step::Carry(index, call, Fate::Answered),
-        };
-        steps.push(step);
-    }
 }
 
 /// Whether a replica can get the lease without any clock being wrong: nobody has it, or its holder
