@@ -304,3 +304,23 @@ fn one_whose_end_would_make_another_needless_is_not_listed_beside_it() {
     let Some(Need::Runs { jobs, enough: Enough::All, .. }) = runs else { panic!("{needs:?}") };
     assert_eq!(jobs, &[q1]);
 }
+
+#[test]
+fn of_more_steps_than_are_played_those_ahead_are_counted_who_would_have_come_after_them() {
+    let mut timeline = play(&limits(1, 1), 1, "0 | large L1..L2105 limit=1 | L1 to n0");
+    let needs = needs(&mut timeline, "L2105");
+    let (l1, l2) = (timeline.id("L1"), timeline.id("L2"));
+    let [Need::Ends { holders, .. }, .., Need::Rounds { larges, smalls: 0, at_least: true, .. }] =
+        &needs[..]
+    else {
+        panic!("{needs:?}")
+    };
+    assert_eq!(holders.named[0].job, l1);
+    let runs = needs.iter().filter_map(|need| match need {
+        Need::Runs { jobs, more: 0, .. } => Some(jobs.as_slice()),
+        _ => None,
+    });
+    let runs: Vec<&[JobId]> = runs.collect();
+    assert_eq!(runs[0], [l2]);
+    assert_eq!(runs.len() + usize::try_from(*larges).unwrap(), 2_105 - 2, "all but it and L1");
+}
