@@ -269,7 +269,7 @@ fn one_end_of_many_will_do_also_where_one_of_them_has_many_gpus() {
     let mut timeline = play(
         &limits(100, 500),
         4,
-        "0 | wide w gpus=4 limit=100; small r1..r28 limit=100 \
+        "0 | wide w gpus=4 limit=100; small r1..r28 limit=90 \
            | w to n0; r1..r4 to n0; r5..r12 to n1; r13..r20 to n2; r21..r28 to n3
          1 | small t limit=100 |",
     );
