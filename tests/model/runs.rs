@@ -352,11 +352,19 @@ fn many_jobs() -> Vec<Run> {
     let filled = two_nodes(3, 2, 3).configured(balanced(2));
     vec![
         run("1x2: 7 smalls, 4 larges", 4_391_279, timed(1, 2, (7, 1), (4, 1))),
-        run("1x2: balanced, 4 smalls, 4 larges", 0, two_limits(2, 2, 2, 4).configured(balanced(4))),
-        run("2x2: 6 smalls, 4 larges", 0, timed(2, 2, (6, 1), (4, 1))),
-        run("2x2: balanced, 5 smalls, 3 larges", 0, filled),
-        run("2x2: each trouble once", 0, Setup::new(2, 2, 1, 1).with(EACH_ONCE)),
-        run("2x2: ends and a crash, 4 smalls", 0, timed(2, 2, (4, 1), (3, 1)).with(ENDINGS)),
+        run(
+            "1x2: balanced, 4 smalls, 4 larges",
+            1_435_544,
+            two_limits(2, 2, 2, 4).configured(balanced(4)),
+        ),
+        run("2x2: 6 smalls, 4 larges", 6_880_942, timed(2, 2, (6, 1), (4, 1))),
+        run("2x2: balanced, 5 smalls, 3 larges", 2_701_693, filled),
+        run("2x2: each trouble once", 195_522, Setup::new(2, 2, 1, 1).with(EACH_ONCE)),
+        run(
+            "2x2: ends and a crash, 4 smalls",
+            1_590_503,
+            timed(2, 2, (4, 1), (3, 1)).with(ENDINGS),
+        ),
     ]
 }
 
