@@ -47,20 +47,25 @@ fn spans(rests: Rests, shape: Shape, context: &Context<'_>) -> String {
     if shape.is_small() && failures > Millis::default() {
         spans.push(format!("and {} for whole-node pods that fail at once", length(failures)));
     }
-    format!("{}, in all {}", spans.join(", "), rounds(rests))
+    // What it came to when it was told is not known any more.
+    let sum = if rests.told_before {
+        "counted from when it was told".to_owned()
+    } else {
+        format!("in all {}", rounds(rests))
+    };
+    format!("{}, {sum}", spans.join(", "))
 }
 
 /// What the spans come to.
 fn rounds(rests: Rests) -> String {
-    let Rests { once, rounds, round, told_before, .. } = rests;
+    let Rests { once, rounds, round, .. } = rests;
     let rounds = (rounds > 0).then(|| {
         let count = u32::try_from(rounds).unwrap_or(u32::MAX);
         format!("{} of {}", counted(count, "round", "rounds"), length(round))
     });
     let once = (once > Millis::default() || rounds.is_none()).then(|| length(once));
     let sum: Vec<String> = once.into_iter().chain(rounds).collect();
-    let from = if told_before { ", counted from when it was told" } else { "" };
-    format!("{}{from}", sum.join(" and "))
+    sum.join(" and ")
 }
 
 /// Of each pod's limit what is not its own.
@@ -78,8 +83,10 @@ pub fn basis_facts(waits: &Waits, context: &Context<'_>) -> Value {
                 waits.rests;
             json!({
                 "kind": "Place", "place": place, "small_ms": small, "large_ms": large,
-                "turn_ms": turn, "failures_ms": failures, "once_ms": once, "rounds": rounds,
-                "round_ms": round, "told_before": told_before,
+                "turn_ms": turn, "failures_ms": failures, "told_before": told_before,
+                "once_ms": (!told_before).then_some(once),
+                "rounds": (!told_before).then_some(rounds),
+                "round_ms": (!told_before).then_some(round),
                 "control_plane_ms": context.control_plane,
             })
         }

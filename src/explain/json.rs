@@ -38,7 +38,7 @@ fn waits(waits: &Waits, explanation: &Explanation, context: &Context<'_>) -> Val
     let shape = explanation.known.as_ref().map_or(Shape::Small, |job| job.shape);
     let needs = waits.needs.iter().map(|wanted| {
         let mut value = facts(wanted, context);
-        value["sentence"] = need(wanted, waits.rough, explanation.now, context).0.into();
+        value["sentence"] = need(wanted, explanation.now, context).0.into();
         value
     });
     let changes = waits.changes.iter().map(|wanted| {

@@ -5,9 +5,8 @@ use super::decision::due;
 use super::names::{counted, gpus};
 use crate::policy::{Enough, Holder, Holders, JobId, Millis, Need, NodeId, Unfit};
 
-/// Something that must happen first: a sentence, and what belongs under it. Where the list is `rough`
-/// it is enough that it happens.
-pub fn need(need: &Need, rough: bool, now: Millis, context: &Context<'_>) -> (String, Vec<String>) {
+/// Something that must happen first: a sentence, and what belongs under it.
+pub fn need(need: &Need, now: Millis, context: &Context<'_>) -> (String, Vec<String>) {
     let words = &context.words;
     match need {
         Need::Resume => ("The pool must be resumed.".to_owned(), Vec::new()),
@@ -26,17 +25,7 @@ pub fn need(need: &Need, rough: bool, now: Millis, context: &Context<'_>) -> (St
         Need::Ends { node, holders: Holders { named, more }, enough } => {
             let place = node.map(|node| words.node(node));
             let told = named.iter().map(|h| holder(h, node.is_none(), now, context));
-            let all = named.len() + *more as usize;
-            let who = ends(place.as_deref(), *enough, all);
-            // Grammar: "every pod" is one.
-            let one = all == 1
-                || *enough == Enough::Any(1)
-                || (place.is_some() && *enough == Enough::All);
-            let sentence = match (rough, one) {
-                (false, _) => format!("{} must end:", capital(&who)),
-                (true, true) => format!("It is enough that {who} ends:"),
-                (true, false) => format!("It is enough that {who} end:"),
-            };
+            let sentence = ends(place.as_deref(), *enough, named.len() + *more as usize);
             (sentence, told.chain(others(*more, "pod")).collect())
         }
         Need::Runs { jobs, more, .. } => {
@@ -67,18 +56,15 @@ pub fn need(need: &Need, rough: bool, now: Millis, context: &Context<'_>) -> (St
 
 fn ends(node: Option<&str>, enough: Enough, all: usize) -> String {
     match (enough, node) {
-        (Enough::All, Some(node)) if all == 1 => format!("the pod that holds GPUs of node {node}"),
-        (Enough::All, Some(node)) => format!("every pod that holds GPUs of node {node}"),
-        (Enough::All, None) if all == 1 => "this pod".to_owned(),
-        (Enough::All, None) => "all of these".to_owned(),
-        (Enough::Any(1), _) => "one of these".to_owned(),
-        (Enough::Any(count), _) => format!("{count} of these"),
+        (Enough::All, Some(node)) if all == 1 => {
+            format!("The pod that holds GPUs of node {node} must end:")
+        }
+        (Enough::All, Some(node)) => format!("Every pod that holds GPUs of node {node} must end:"),
+        (Enough::All, None) if all == 1 => "This pod must end:".to_owned(),
+        (Enough::All, None) => "All of these must end:".to_owned(),
+        (Enough::Any(1), _) => "One of these must end:".to_owned(),
+        (Enough::Any(count), _) => format!("{count} of these must end:"),
     }
-}
-
-fn capital(words: &str) -> String {
-    let (first, rest) = words.split_at(words.chars().next().map_or(0, char::len_utf8));
-    first.to_uppercase() + rest
 }
 
 fn runs(need: &Need, context: &Context<'_>) -> String {

@@ -36,16 +36,13 @@ fn waiting(
     let shape = job.map_or(Shape::Small, |job| job.shape);
     lines.push(rank(waits, job, context));
     if !waits.needs.is_empty() {
-        lines.push("First:".to_owned());
+        let rough = "First (one way; fewer of these, or others, may do as well):";
+        lines.push(if waits.rough { rough } else { "First:" }.to_owned());
     }
     for wanted in &waits.needs {
-        let (sentence, below) = need(wanted, waits.rough, explanation.now, context);
+        let (sentence, below) = need(wanted, explanation.now, context);
         lines.push(format!("  {sentence}"));
         lines.extend(below.iter().map(|line| format!("    {line}")));
-    }
-    if waits.rough {
-        let rough = "Fewer of them, or others, may do as well: not every choice was tried.";
-        lines.push(rough.to_owned());
     }
     if let Some(at) = waits.foreseen.filter(|&at| Some(at) != waits.bound.latest_start) {
         let at = context.words.at(at);

@@ -53,7 +53,16 @@ impl Pool {
             if jobs.len() == 1 { set.iter().copied().collect() } else { alike.clone() };
         let mut always: BTreeSet<JobId> = play.started.iter().map(|start| start.job).collect();
         let mut tried = others.clone();
-        tried.retain(|&other| course.does_as_well(&set, (&alike, &rest), other, &mut always));
+        // Of those that would not do for each, a few are looked at.
+        let mut looks = ALIKE_MAX;
+        tried.retain(|&other| {
+            let does = course.does_as_well(&set, (&alike, &rest), other, &mut always);
+            if !does && !more && looks > 0 {
+                looks -= 1;
+                more = course.does_for_one(&set, &alike, other);
+            }
+            does
+        });
         let even = even && (jobs.len() == 1 || tried.iter().all(one));
         if !tried.is_empty() && !even && !course.any_choice_does(&set, jobs, &tried, &mut always) {
             more = true;
@@ -160,6 +169,16 @@ impl Course {
                     .filter(|&&left_out| left_out != job)
                     .all(|&left_out| self.is_too_few(&instead(&[job, left_out])))
             })
+    }
+
+    /// Whether the end of `other` may stand for that of one of `jobs`.
+    fn does_for_one(&mut self, set: &BTreeSet<JobId>, jobs: &[JobId], other: JobId) -> bool {
+        jobs.iter().any(|&job| {
+            let mut instead = set.clone();
+            instead.remove(&job);
+            instead.insert(other);
+            self.has_time() && self.with(&instead).starts
+        })
     }
 
     /// Whether that holds of every choice of as many as `jobs` among them and the others.
