@@ -39,8 +39,6 @@ use crate::translate::strays::{All, Strays};
 const GATHER: Duration = Duration::from_millis(3);
 /// Everything is looked at anew after this long, whether something changed or not.
 const AUDIT: Duration = Duration::from_secs(1);
-/// A leader whose time is over waits to be stopped.
-const TERM_OVER: Duration = Duration::from_secs(1);
 const RECORDS: QueueLabel = QueueLabel { queue: "records" };
 
 /// Leads whenever this replica holds the lease, until `stop` is cancelled.
@@ -162,7 +160,7 @@ impl<'a> Engine<'a> {
         // Only after what is known was looked at: where the term still runs then, nobody else has
         // written any of it, and whatever another leader writes from now on has another version.
         if self.context.leadership.term().is_none_or(|term| term.number != self.term) {
-            return Ok(TERM_OVER);
+            return Ok(AUDIT);
         }
         let members = self.view.members();
         let before = self.pools.len();

@@ -141,12 +141,12 @@ impl Protocol {
         if replica.starts_over && replica.sent.is_empty() && !replica.late {
             steps.push(Step::Restart(index));
         }
-        let looks = !replica.late || self.mutant == Some(Mutant::LooksAgain);
-        if !looks && replica.run.is_some() && replica.news {
-            steps.push(Step::Round(index, 0, 0));
-        } else if replica.run.is_some() && looks {
-            for ledgers in 0..=replica.ledgers_to_see.len() {
-                for pods in 0..=replica.pods_to_see.len() {
+        if replica.run.is_some() {
+            // Once its time is over it looks at nothing any more.
+            let looks = !replica.late || self.mutant == Some(Mutant::LooksAgain);
+            let to_see = |events: usize| if looks { events } else { 0 };
+            for ledgers in 0..=to_see(replica.ledgers_to_see.len()) {
+                for pods in 0..=to_see(replica.pods_to_see.len()) {
                     if ledgers + pods > 0 || replica.news {
                         steps.push(Step::Round(index, ledgers, pods));
                     }
